@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "kvscout/problem.h"
-#include "kvscout/scale_layout.h"
 #include "kvscout/tensor.h"
 
 #if defined(_WIN32)

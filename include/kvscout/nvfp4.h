@@ -14,16 +14,11 @@
 
 #include <cstdint>
 
-#if defined(__CUDACC__)
-#define KVSCOUT_HD __host__ __device__ __forceinline__
-#else
-#define KVSCOUT_HD inline
-#endif
+#include "kvscout/types.h"
 
 namespace kvscout::nvfp4 {
 
 inline constexpr int kGroup = 16;        // elements that share one scale byte
-inline constexpr int kHeadDim = 128;     // elements of a row
 inline constexpr int kRowBytes = 64;     // codes of a row
 inline constexpr int kRowScales = 8;     // scale bytes of a row
 inline constexpr float kMaxCode = 6.0f;  // largest e2m1

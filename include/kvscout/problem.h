@@ -8,21 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kvscout/scale_layout.h"
+#include "kvscout/types.h"
 
 namespace kvscout {
-
-inline constexpr int kHeadDim = nvfp4::kHeadDim;
-inline constexpr int kBlock = 128;  // keys of a block = tokens of a page
-inline constexpr int kMaxTopk = 64;
-
-enum class Element : std::uint8_t { e2m1, e4m3, f16, bf16, f32 };
-enum class Reduce : std::uint8_t { none, all, kv_group };
-
-constexpr int bits_per_element(Element e) {
-  return e == Element::e2m1 ? 4 : e == Element::e4m3 ? 8 : e == Element::f32 ? 32 : 16;
-}
-constexpr std::int64_t row_bytes(Element e) { return kHeadDim / 8 * bits_per_element(e); }
 
 // A host number, or one float that the kernels read where the data lie.
 struct GlobalScale {

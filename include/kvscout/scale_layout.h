@@ -11,13 +11,9 @@
 
 #include <cstdint>
 
-#include "kvscout/nvfp4.h"
+#include "kvscout/types.h"
 
-namespace kvscout {
-
-enum class SfLayout : std::uint8_t { layout_128x4 = 0, layout_8x4 = 1, layout_linear = 2 };
-
-namespace scale_layout {
+namespace kvscout::scale_layout {
 
 inline constexpr std::int64_t kPageBytes = 1024;  // scale bytes of 128 rows of 128 elements
 
@@ -67,5 +63,4 @@ KVSCOUT_HD constexpr std::int64_t bytes(SfLayout layout, std::int64_t rows, std:
 KVSCOUT_HD constexpr std::int64_t row_128x4(std::int64_t row) { return tiled_128x4(row, 0, 8); }
 inline constexpr std::int64_t kSecondHalf = 512;  // from groups 0..3 to groups 4..7 of a row
 
-}  // namespace scale_layout
-}  // namespace kvscout
+}  // namespace kvscout::scale_layout
