@@ -21,14 +21,10 @@ Accepted validate(const AppendArgs&, AppendProblem&);
 // For workspace sizes and explain: everything but the output.
 Accepted validate_inputs(const ScoreFp4Args&, ScoreProblem&);
 Accepted validate_inputs(const ScoreArgs&, ScoreProblem&);
+Accepted validate_inputs(const IndexArgs&, IndexProblem&);
 
 // Checked mode: the values of lengths, page ids, slots. Reads through `backend`.
 void check_values(const char* operation, const ScoreProblem&, const Backend&, const Launch&);
-void check_values(const char* operation, const SelectProblem&, const Backend&, const Launch&);
 void check_values(const char* operation, const AppendProblem&, const Backend&, const Launch&);
-
-// Host lengths against the bounds: too small a max_seqlen_q is an error where lengths are on the host.
-Bounds bounds_of(const Requests&, std::int64_t q_tokens, const Keys&, std::int64_t block_start,
-                 std::int64_t block_step);
 
 }  // namespace kvscout
