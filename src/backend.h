@@ -44,7 +44,8 @@ struct Backend {
   // The plan in words, for `explain`.
   std::string (*explain)(const ScoreProblem&, const Launch&);
 
-  // Copies device memory to the host and waits (checked mode). Null: host memory.
+  // Copies device memory to the host and waits (checked mode); Error(invalid_argument) while the stream
+  // is being captured. Null: host memory.
   void (*read)(void* host, const void* device, std::size_t bytes, const Launch&);
 };
 

@@ -71,8 +71,8 @@ struct ScoreFp4Args {
   Tensor page_table;                           // i32 (B, width): selects paged keys
   Tensor seqused_k;                            // i32 (B), paged keys
   bool causal = true;
-  std::int64_t max_seqlen_q = 0;  // bound on the queries of a request
-  std::int64_t max_k_tiles = 0;   // columns of the result
+  std::int64_t max_seqlen_q = -1;  // bound on the queries of a request; always given
+  std::int64_t max_k_tiles = -1;   // columns of the result; always given
   Tensor output;                  // f32 (H', max_k_tiles, Tq), any strides without overlap
   Reduce reduce_heads = Reduce::none;  // H' = Hq, 1 or Hkv
   bool has_q_offset = false;           // q_offset as a number ...
@@ -90,7 +90,7 @@ struct ScoreArgs {
   Tensor q, k;
   Tensor cu_seqlens_q, cu_seqlens_k, page_table, seqused_k;
   bool causal = true;
-  std::int64_t max_seqlen_q = 0, max_k_tiles = 0;
+  std::int64_t max_seqlen_q = -1, max_k_tiles = -1;
   Tensor output;
   Reduce reduce_heads = Reduce::none;
   bool has_q_offset = false;
