@@ -1,0 +1,35 @@
+// The score kernels, one entry point an architecture folder. Host code; compiled without nvcc.
+//
+// A call launches one or two kernels on launch.stream, on the current device. It needs no workspace,
+// allocates nothing, waits for nothing, and reads all lengths on the device.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include "backend.h"
+
+namespace kvscout {
+
+// Query tokens that are scored; token `begin` is written where token 0 of the output would lie. Lets
+// `index` go through long inputs in chunks with a small score buffer.
+struct TokenRange {
+  std::int64_t begin = 0;
+  std::int64_t end = std::numeric_limits<std::int64_t>::max();  // at most q.tokens counts
+};
+
+namespace sm80 {
+void score_tokens(const ScoreProblem&, const Launch&, TokenRange);
+std::string explain(const ScoreProblem&, const Launch&);
+}  // namespace sm80
+namespace sm89 {
+void score_tokens(const ScoreProblem&, const Launch&, TokenRange);
+std::string explain(const ScoreProblem&, const Launch&);
+}  // namespace sm89
+namespace sm90 {
+void score_tokens(const ScoreProblem&, const Launch&, TokenRange);
+std::string explain(const ScoreProblem&, const Launch&);
+}  // namespace sm90
+
+}  // namespace kvscout
