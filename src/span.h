@@ -1,4 +1,4 @@
-// Which keys a query sees: docs/format.md section 3, "limit". Written once for every fast back end.
+// Which keys a query sees: docs/operations.md, "limit". Written once for every fast back end.
 //
 // Lengths may come from device memory that nobody checked, so all of it is clamped: a span never leaves
 // the queries, the keys or the page table. 64-bit arithmetic throughout.

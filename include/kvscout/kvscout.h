@@ -2,7 +2,7 @@
 //
 // Every function takes one struct of named arguments (the names of the Python package) and `Options`,
 // writes into tensors that the caller owns, and throws `kvscout::Error` before anything is written if the
-// question is not a legal one. docs/format.md says what every operation means, to the byte.
+// question is not a legal one. docs/operations.md says what every operation means, to the byte.
 //
 //   kvscout::msa_proxy_score_fp4({.q_fp4 = q, .k_fp4 = k, ..., .output = scores});
 //

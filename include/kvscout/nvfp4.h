@@ -8,7 +8,7 @@
 //               product of the first two has at most 6 significant bits and lies in [2^-10, 2688] or is
 //               0, so it is exact in fp16 and in bf16.
 //
-// Encoders follow docs/format.md section 2 (nvfp4_quantize) step by step in IEEE fp32, round to nearest
+// Encoders follow docs/format.md section 3 step by step in IEEE fp32, round to nearest
 // even, so that every machine gives the same bytes. All functions are usable on host and device.
 #pragma once
 

@@ -41,7 +41,7 @@ struct Keys {
   std::int64_t scale_page_stride = 0;
 };
 
-// Who asks and how far each query sees; docs/format.md section 3 has the formulas.
+// Who asks and how far each query sees; docs/operations.md has the formulas.
 struct Requests {
   std::int64_t batch = 0;
   const std::int32_t* cu_q = nullptr;    // batch + 1

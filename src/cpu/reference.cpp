@@ -1,4 +1,4 @@
-// The executable specification: every operation as plain loops, in the order of docs/format.md.
+// The executable specification: every operation as plain loops, as docs/operations.md has them.
 //
 // It reads no decoder and no scale layout from the library's headers; formats, addresses, limits and the
 // order of the selection are spelled out here a second time, so that the fast back ends are compared with
