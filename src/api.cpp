@@ -27,8 +27,9 @@ void require_workspace(const char* operation, std::size_t needed, const Options&
                 fmt::format("{}: workspace: got {} bytes, expected at least {}", operation,
                             o.workspace ? o.workspace_bytes : 0, needed));
   if (reinterpret_cast<std::uintptr_t>(o.workspace) % 256 != 0)
-    throw Error(Error::invalid_argument,
-                fmt::format("{}: workspace: got an address that is not a multiple of 256", operation));
+    throw Error(
+        Error::invalid_argument,
+        fmt::format("{}: workspace: got an address that is not a multiple of 256", operation));
 }
 
 bool offers_quantize(const Backend& b) { return b.quantize != nullptr; }
@@ -135,8 +136,8 @@ std::string explain(const ScoreFp4Args& args, const Options& options) {
   const Accepted a = validate_inputs(args, p);
   const Backend& b = choose_backend(a.operation, a.device, options.backend, offers_score);
   const Launch launch = launch_of(options, a.device);
-  return fmt::format("{}: {}; workspace {} bytes", b.name, b.explain ? b.explain(p, launch) : "no plan",
-                     score_workspace(b, p, launch));
+  return fmt::format("{}: {}; workspace {} bytes", b.name,
+                     b.explain ? b.explain(p, launch) : "no plan", score_workspace(b, p, launch));
 }
 
 }  // namespace kvscout

@@ -1,7 +1,7 @@
 // What a back end is: a name, an answer to "do you run here", and one function an operation.
 //
-// Functions get problems that validate.cpp has accepted. They may throw Error(device_failure) and nothing
-// else. A null function means "not offered": the registry then asks the next back end.
+// Functions get problems that validate.cpp has accepted. They may throw Error(device_failure) and
+// nothing else. A null function means "not offered": the registry then asks the next back end.
 #pragma once
 
 #include <string>
@@ -44,8 +44,8 @@ struct Backend {
   // The plan in words, for `explain`.
   std::string (*explain)(const ScoreProblem&, const Launch&);
 
-  // Copies device memory to the host and waits (checked mode); Error(invalid_argument) while the stream
-  // is being captured. Null: host memory.
+  // Copies device memory to the host and waits (checked mode); Error(invalid_argument) while the
+  // stream is being captured. Null: host memory.
   void (*read)(void* host, const void* device, std::size_t bytes, const Launch&);
 };
 

@@ -1,4 +1,5 @@
-// Checked mode: what validate cannot know without reading, and the bounds that follow from host lengths.
+// Checked mode: what validate cannot know without reading, and the bounds that follow from host
+// lengths.
 //
 // This is the one place that may allocate and wait for the device: checked mode says so.
 #include <fmt/format.h>
@@ -19,11 +20,14 @@ using checks::Argument;
 using checks::fail;
 
 template <class T>
-std::vector<T> fetch(const T* address, std::int64_t count, const Backend& backend, const Launch& launch) {
+std::vector<T> fetch(const T* address, std::int64_t count, const Backend& backend,
+                     const Launch& launch) {
   std::vector<T> host(static_cast<std::size_t>(std::max<std::int64_t>(count, 0)));
   if (host.empty()) return host;
-  if (backend.read) backend.read(host.data(), address, host.size() * sizeof(T), launch);
-  else std::memcpy(host.data(), address, host.size() * sizeof(T));
+  if (backend.read)
+    backend.read(host.data(), address, host.size() * sizeof(T), launch);
+  else
+    std::memcpy(host.data(), address, host.size() * sizeof(T));
   return host;
 }
 
@@ -33,7 +37,8 @@ void check_prefix(Argument a, const std::vector<std::int32_t>& sums, std::int64_
     if (sums[b] < 0 || sums[b] > total)
       fail(a, fmt::format("{} at position {}", sums[b], b), fmt::format("0 to {}", total));
     if (b > 0 && sums[b] < sums[b - 1])
-      fail(a, fmt::format("{} after {} (request {})", sums[b], sums[b - 1], b - 1), "sums that never fall");
+      fail(a, fmt::format("{} after {} (request {})", sums[b], sums[b - 1], b - 1),
+           "sums that never fall");
   }
 }
 
@@ -45,9 +50,11 @@ void check_pages(const char* op, const ScoreProblem& p, std::int64_t b, std::int
   const std::int64_t step = r.table_column_stride;
   const std::int32_t* row = r.page_table + b * r.table_row_stride;
   const std::int64_t reach = (columns - 1) * step;  // negative strides read from the other end
-  const auto ids = fetch(row + std::min<std::int64_t>(reach, 0), (reach < 0 ? -reach : reach) + 1, backend, launch);
+  const auto ids = fetch(row + std::min<std::int64_t>(reach, 0), (reach < 0 ? -reach : reach) + 1,
+                         backend, launch);
   for (std::int64_t c = 0; c < columns; ++c) {
-    const std::int32_t id = ids[static_cast<std::size_t>(c * step - std::min<std::int64_t>(reach, 0))];
+    const std::int32_t id =
+        ids[static_cast<std::size_t>(c * step - std::min<std::int64_t>(reach, 0))];
     if (id < 0 || id >= p.k.count)
       fail({op, "page_table"}, fmt::format("page {} in column {} of request {}", id, c, b),
            fmt::format("0 to {}", p.k.count - 1));
@@ -61,7 +68,8 @@ Bounds bounds(Args args) {
   ScoreProblem p;
   const Accepted a = validate_inputs(args, p);
   if (a.device.type != Device::cpu)
-    fail({a.operation, "cu_seqlens_q"}, "lengths on " + checks::describe(a.device), "lengths on the host");
+    fail({a.operation, "cu_seqlens_q"}, "lengths on " + checks::describe(a.device),
+         "lengths on the host");
   Bounds result;
   constexpr std::int64_t kAll = std::numeric_limits<std::int64_t>::max();
   for (std::int64_t b = 0; b < p.requests.batch; ++b) {
@@ -75,7 +83,8 @@ Bounds bounds(Args args) {
 
 }  // namespace
 
-void check_values(const char* op, const ScoreProblem& p, const Backend& backend, const Launch& launch) {
+void check_values(const char* op, const ScoreProblem& p, const Backend& backend,
+                  const Launch& launch) {
   const Requests& r = p.requests;
   const auto cu_q = fetch(r.cu_q, r.batch + 1, backend, launch);
   check_prefix({op, "cu_seqlens_q"}, cu_q, p.q.tokens);
@@ -97,7 +106,8 @@ void check_values(const char* op, const ScoreProblem& p, const Backend& backend,
   }
 }
 
-void check_values(const char* op, const AppendProblem& p, const Backend& backend, const Launch& launch) {
+void check_values(const char* op, const AppendProblem& p, const Backend& backend,
+                  const Launch& launch) {
   const auto slots = fetch(p.slots, p.count, backend, launch);
   std::vector<std::pair<std::int64_t, std::size_t>> used;
   for (std::size_t n = 0; n < slots.size(); ++n) {
@@ -110,7 +120,8 @@ void check_values(const char* op, const AppendProblem& p, const Backend& backend
   for (std::size_t n = 1; n < used.size(); ++n)
     if (used[n].first == used[n - 1].first)
       fail({op, "slot_mapping"},
-           fmt::format("slot {} for rows {} and {}", used[n].first, used[n - 1].second, used[n].second),
+           fmt::format("slot {} for rows {} and {}", used[n].first, used[n - 1].second,
+                       used[n].second),
            "each slot at most once");
 }
 

@@ -8,14 +8,22 @@ namespace kvscout {
 
 const char* name_of(DType t) {
   switch (t) {
-    case DType::u8: return "u8";
-    case DType::e2m1x2: return "e2m1x2";
-    case DType::e4m3: return "e4m3";
-    case DType::f16: return "f16";
-    case DType::bf16: return "bf16";
-    case DType::f32: return "f32";
-    case DType::i32: return "i32";
-    case DType::i64: return "i64";
+    case DType::u8:
+      return "u8";
+    case DType::e2m1x2:
+      return "e2m1x2";
+    case DType::e4m3:
+      return "e4m3";
+    case DType::f16:
+      return "f16";
+    case DType::bf16:
+      return "bf16";
+    case DType::f32:
+      return "f32";
+    case DType::i32:
+      return "i32";
+    case DType::i64:
+      return "i64";
   }
   return "unknown";
 }
@@ -35,8 +43,8 @@ std::string strides_of(const Tensor& t) {
   return "(" + text + ")";
 }
 
-// True if two different elements share an address. Exact for up to three dimensions larger than one;
-// for more, only layouts whose dimensions nest are taken to be free of overlap.
+// True if two different elements share an address. Exact for up to three dimensions larger than
+// one; for more, only layouts whose dimensions nest are taken to be free of overlap.
 bool overlaps(const Tensor& t) {
   struct Axis {
     std::int64_t size, stride;
@@ -48,7 +56,8 @@ bool overlaps(const Tensor& t) {
     if (t.shape[i] == 1) continue;
     const Axis axis{t.shape[i], std::abs(t.stride[i])};
     int place = n++;  // sorted by stride
-    for (; place > 0 && axes[place - 1].stride > axis.stride; --place) axes[place] = axes[place - 1];
+    for (; place > 0 && axes[place - 1].stride > axis.stride; --place)
+      axes[place] = axes[place - 1];
     axes[place] = axis;
   }
   std::int64_t reach = 0;
@@ -60,8 +69,8 @@ bool overlaps(const Tensor& t) {
   }
   if (nested) return false;
   if (n > 3) return true;
-  // Two elements coincide if some difference of indices, not all zero, has the sum of strides zero. The
-  // largest stride moves by a >= 0; the smallest closes the gap.
+  // Two elements coincide if some difference of indices, not all zero, has the sum of strides zero.
+  // The largest stride moves by a >= 0; the smallest closes the gap.
   for (std::int64_t a = 0; a < axes[n - 1].size; ++a) {
     const std::int64_t middle = n == 3 ? axes[1].size : 1;
     for (std::int64_t b = 1 - middle; b < middle; ++b) {
@@ -108,7 +117,8 @@ void require_rank(Argument a, const Tensor& t, int rank, const char* shape_in_wo
     if (t.shape[i] < 0) fail(a, describe(t), "sizes of at least 0");
 }
 
-void require_size(Argument a, const Tensor& t, int dimension, std::int64_t size, const char* meaning) {
+void require_size(Argument a, const Tensor& t, int dimension, std::int64_t size,
+                  const char* meaning) {
   if (t.shape[dimension] != size)
     fail(a, describe(t), fmt::format("{} in dimension {} ({})", size, dimension, meaning));
 }
@@ -142,7 +152,8 @@ void require_at_least(Argument a, std::int64_t got, std::int64_t least) {
   if (got < least) fail(a, fmt::format("{}", got), fmt::format("at least {}", least));
 }
 
-void require_lengths(Argument a, const Tensor& t, std::int64_t size, const char* meaning, Device device) {
+void require_lengths(Argument a, const Tensor& t, std::int64_t size, const char* meaning,
+                     Device device) {
   require_given(a, t, "i32 lengths");
   require_dtype(a, t, {DType::i32});
   require_rank(a, t, 1, "one dimension");

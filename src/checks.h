@@ -26,10 +26,10 @@ void require_dtype(Argument, const Tensor&, std::initializer_list<DType>);
 void require_rank(Argument, const Tensor&, int rank, const char* shape_in_words);
 void require_size(Argument, const Tensor&, int dimension, std::int64_t size, const char* meaning);
 void require_device(Argument, const Tensor&, Device);
-void require_address(Argument, const Tensor&);             // not null unless empty
-void require_dense(Argument, const Tensor&);               // row-major without gaps
-void require_dense_rows(Argument, const Tensor&);          // last dimension without gaps
-void require_no_overlap(Argument, const Tensor&);          // no two elements at one address
+void require_address(Argument, const Tensor&);     // not null unless empty
+void require_dense(Argument, const Tensor&);       // row-major without gaps
+void require_dense_rows(Argument, const Tensor&);  // last dimension without gaps
+void require_no_overlap(Argument, const Tensor&);  // no two elements at one address
 void require_at_least(Argument, std::int64_t got, std::int64_t least);
 
 // i32 (size), dense, on `device`.

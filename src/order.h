@@ -1,5 +1,5 @@
-// The order of the selection: larger score first; -0.0 equals +0.0; NaN ranks below -inf; equal scores go
-// to the lower block id. Written once for every fast back end.
+// The order of the selection: larger score first; -0.0 equals +0.0; NaN ranks below -inf; equal
+// scores go to the lower block id. Written once for every fast back end.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@ KVSCOUT_HD constexpr std::uint32_t rank_of(float score) {
   const std::uint32_t u = nvfp4::bits_of(score + 0.0f);  // -0.0 becomes +0.0
   return u & 0x80000000u ? ~u : u | 0x80000000u;
 }
-inline constexpr std::uint32_t kRankOfMasked = 0x007FFFFFu;  // skip_masked drops ranks at or below it
+inline constexpr std::uint32_t kRankOfMasked =
+    0x007FFFFFu;  // skip_masked drops ranks at or below it
 
 // One integer that orders (score, id) pairs totally: larger wins.
 KVSCOUT_HD constexpr std::uint64_t priority_of(float score, std::uint32_t id) {

@@ -56,8 +56,8 @@ const Backend& choose_backend(const char* operation, Device device, const char* 
     reasons += fmt::format("{}{} {}", reasons.empty() ? "" : "; ", b->name, why);
   }
   if (forced && !known)
-    throw Error(Error::unsupported, fmt::format("{}: backend: got '{}', expected one of: {}", operation,
-                                                forced, names_built()));
+    throw Error(Error::unsupported, fmt::format("{}: backend: got '{}', expected one of: {}",
+                                                operation, forced, names_built()));
   if (reasons.empty()) reasons = "none was built for this kind of device";
   throw Error(Error::unsupported,
               fmt::format("{}: no back end for {} device {}: {}; built: {}", operation,

@@ -9,8 +9,9 @@ namespace kvscout {
 
 std::span<const Backend* const> all_backends();
 
-// The first back end that runs on `device` and for which `offers` is true; `forced` (Options::backend, else
-// KVSCOUT_BACKEND) narrows the list to one. Throws Error(unsupported) naming what was found and built.
+// The first back end that runs on `device` and for which `offers` is true; `forced`
+// (Options::backend, else KVSCOUT_BACKEND) narrows the list to one. Throws Error(unsupported)
+// naming what was found and built.
 const Backend& choose_backend(const char* operation, Device device, const char* forced,
                               bool (*offers)(const Backend&));
 

@@ -1,7 +1,7 @@
 // Which keys a query sees: docs/operations.md, "limit". Written once for every fast back end.
 //
-// Lengths may come from device memory that nobody checked, so all of it is clamped: a span never leaves
-// the queries, the keys or the page table. 64-bit arithmetic throughout.
+// Lengths may come from device memory that nobody checked, so all of it is clamped: a span never
+// leaves the queries, the keys or the page table. 64-bit arithmetic throughout.
 #pragma once
 
 #include "kvscout/problem.h"
@@ -9,11 +9,11 @@
 namespace kvscout {
 
 struct Span {
-  std::int64_t q_begin = 0;   // first query token
-  std::int64_t q_count = 0;   // queries that are answered, at most max_seqlen_q
-  std::int64_t k_begin = 0;   // first key token (flat); 0 when paged
-  std::int64_t k_count = 0;   // keys that may be read (len_k')
-  std::int64_t offset = 0;    // query i sees keys below i + offset + 1
+  std::int64_t q_begin = 0;  // first query token
+  std::int64_t q_count = 0;  // queries that are answered, at most max_seqlen_q
+  std::int64_t k_begin = 0;  // first key token (flat); 0 when paged
+  std::int64_t k_count = 0;  // keys that may be read (len_k')
+  std::int64_t offset = 0;   // query i sees keys below i + offset + 1
 
   // Keys that query i sees.
   KVSCOUT_HD std::int64_t limit(std::int64_t i, bool causal) const {
@@ -28,7 +28,9 @@ KVSCOUT_HD std::int64_t clamp(std::int64_t x, std::int64_t low, std::int64_t hig
 }
 
 // Blocks of `tokens` keys.
-KVSCOUT_HD constexpr std::int64_t blocks_of(std::int64_t tokens) { return (tokens + kBlock - 1) / kBlock; }
+KVSCOUT_HD constexpr std::int64_t blocks_of(std::int64_t tokens) {
+  return (tokens + kBlock - 1) / kBlock;
+}
 
 // Columns of a result (at most `tiles`) whose block begins below `limit`.
 KVSCOUT_HD std::int64_t columns_below(std::int64_t limit, std::int64_t start, std::int64_t step,
@@ -46,8 +48,8 @@ KVSCOUT_HD Span span_of(const Requests& r, std::int64_t q_tokens, bool paged, st
   s.q_begin = q0;
   s.q_count = q_length < r.max_seqlen_q ? q_length : r.max_seqlen_q;
 
-  std::int64_t k_length = paged ? r.used_k[b]
-                                : static_cast<std::int64_t>(r.cu_k[b + 1]) - r.cu_k[b];
+  std::int64_t k_length =
+      paged ? r.used_k[b] : static_cast<std::int64_t>(r.cu_k[b + 1]) - r.cu_k[b];
   if (k_length < 0) k_length = 0;
   s.k_begin = paged ? 0 : clamp(r.cu_k[b], 0, k_tokens);
   const std::int64_t room = paged ? r.table_width * kBlock : k_tokens - s.k_begin;

@@ -1,4 +1,5 @@
-// "Is it a legal question": argument structs in, problems out. The only place that raises user errors.
+// "Is it a legal question": argument structs in, problems out. The only place that raises user
+// errors.
 #pragma once
 
 #include "backend.h"

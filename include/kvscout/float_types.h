@@ -18,7 +18,8 @@ KVSCOUT_HD constexpr float f16_to_float(std::uint16_t bits) {
   return nvfp4::float_of(sign | nvfp4::bits_of(scaled));
 }
 
-// Nearest bf16 and fp16, ties to even (for examples, tests and the tool; no operation rounds to them).
+// Nearest bf16 and fp16, ties to even (for examples, tests and the tool; no operation rounds to
+// them).
 KVSCOUT_HD constexpr std::uint16_t float_to_bf16(float x) {
   const std::uint32_t u = nvfp4::bits_of(x);
   if (nvfp4::is_nan(x)) return static_cast<std::uint16_t>((u >> 16) | 0x40u);
@@ -30,7 +31,8 @@ KVSCOUT_HD constexpr std::uint16_t float_to_f16(float x) {
   const std::uint32_t sign = (u >> 16) & 0x8000u, magnitude = u & 0x7FFFFFFFu;
   if (magnitude > 0x7F800000u) return static_cast<std::uint16_t>(sign | 0x7E00u);
   if (magnitude >= 0x477FF000u) return static_cast<std::uint16_t>(sign | 0x7C00u);
-  if (magnitude < 0x38800000u) {  // subnormal: multiples of 2^-24; adding 2^-1 leaves them in the low bits
+  if (magnitude <
+      0x38800000u) {  // subnormal: multiples of 2^-24; adding 2^-1 leaves them in the low bits
     const float shifted = nvfp4::float_of(magnitude) + 0.5f;
     return static_cast<std::uint16_t>(sign | (nvfp4::bits_of(shifted) - nvfp4::bits_of(0.5f)));
   }

@@ -2,11 +2,12 @@
 //
 //   e2m1 code   4 bits: sign, 2 exponent bits, 1 mantissa bit -> +-{0, 0.5, 1, 1.5, 2, 3, 4, 6}.
 //               One byte holds two neighbours of a row: low nibble = even index, high = odd index.
-//   e4m3 scale  one byte for 16 neighbours. Unsigned here: bit 7 is ignored, 0x7F is NaN, 448 = 0x7E is
+//   e4m3 scale  one byte for 16 neighbours. Unsigned here: bit 7 is ignored, 0x7F is NaN, 448 =
+//   0x7E is
 //               the largest, 2^-9 the smallest value. Subnormals are used.
 //   value       e2m1(code) * e4m3(scale) * global, where `global` is the inverse global scale. The
-//               product of the first two has at most 6 significant bits and lies in [2^-10, 2688] or is
-//               0, so it is exact in fp16 and in bf16.
+//               product of the first two has at most 6 significant bits and lies in [2^-10, 2688]
+//               or is 0, so it is exact in fp16 and in bf16.
 //
 // Encoders follow docs/format.md section 3 step by step in IEEE fp32, round to nearest
 // even, so that every machine gives the same bytes. All functions are usable on host and device.
@@ -23,7 +24,8 @@ inline constexpr int kRowBytes = 64;     // codes of a row
 inline constexpr int kRowScales = 8;     // scale bytes of a row
 inline constexpr float kMaxCode = 6.0f;  // largest e2m1
 inline constexpr float kMaxScale = 448.0f;
-inline constexpr float kAmaxOfUnitScale = kMaxCode * kMaxScale;  // 2688: forward scale = 2688 / amax
+inline constexpr float kAmaxOfUnitScale =
+    kMaxCode * kMaxScale;  // 2688: forward scale = 2688 / amax
 inline constexpr std::uint8_t kNanScale = 0x7F;
 
 KVSCOUT_HD constexpr std::uint32_t bits_of(float x) { return __builtin_bit_cast(std::uint32_t, x); }
@@ -47,7 +49,8 @@ KVSCOUT_HD constexpr float e2m1_to_float(unsigned code) {
 KVSCOUT_HD constexpr float e4m3_to_float(std::uint8_t byte) {
   const std::uint32_t magnitude = byte & 0x7Fu;
   if (magnitude == kNanScale) return float_of(0x7FC00000u);
-  // Exponent and mantissa moved into place are 2^120 too small; the product is exact, subnormals too.
+  // Exponent and mantissa moved into place are 2^120 too small; the product is exact, subnormals
+  // too.
   return float_of(magnitude << 20) * float_of(247u << 23);
 }
 
@@ -63,7 +66,8 @@ KVSCOUT_HD constexpr std::uint8_t float_to_e4m3(float x) {
   if (!(x > 0.0f)) return 0;
   if (x >= kMaxScale) return 0x7E;
   const std::uint32_t u = bits_of(x);
-  if (u < 0x3C800000u) {  // below 2^-6: subnormal, multiples of 2^-9; adding 2^14 leaves them in the low bits
+  if (u < 0x3C800000u) {  // below 2^-6: subnormal, multiples of 2^-9; adding 2^14 leaves them in
+                          // the low bits
     return static_cast<std::uint8_t>(bits_of(x + 16384.0f) - bits_of(16384.0f));
   }
   const std::uint32_t rounded = u + 0x7FFFFu + ((u >> 20) & 1u);  // keep 3 mantissa bits
@@ -82,8 +86,8 @@ KVSCOUT_HD constexpr unsigned float_to_e2m1(float x) {
   return ((u >> 28) & 8u) | magnitude;
 }
 
-// Steps 2 and 3: the scale byte of a group. `amax` is the largest magnitude, NaN ignored; NaN itself only
-// where the whole group is NaN.
+// Steps 2 and 3: the scale byte of a group. `amax` is the largest magnitude, NaN ignored; NaN
+// itself only where the whole group is NaN.
 KVSCOUT_HD constexpr std::uint8_t scale_of(float amax, float global_scale) {
   const float sixth = float_of(0x3E2AAAABu) * amax;  // 1/6 rounded to fp32; the inner product first
   return float_to_e4m3(global_scale * sixth);

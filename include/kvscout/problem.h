@@ -1,8 +1,8 @@
 // What is to be done, after validation: the only description of work that crosses stages.
 //
-// Plain structs of fixed-width fields. Views hold an address and strides and own nothing. Lengths stay
-// where the caller has them (host or device memory); `max_seqlen_q` and `max_k_tiles` are host bounds.
-// Strides of data are in bytes, strides of outputs and of the page table in elements.
+// Plain structs of fixed-width fields. Views hold an address and strides and own nothing. Lengths
+// stay where the caller has them (host or device memory); `max_seqlen_q` and `max_k_tiles` are host
+// bounds. Strides of data are in bytes, strides of outputs and of the page table in elements.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,8 @@ struct Queries {
 };
 
 // Flat (tokens, heads, 128) or paged (pages, heads, 128 slots, 128).
-// Flat scales: row token*heads + head, 128x4. Paged scales: 1024 contiguous bytes for a (page, head), at
-// page*scale_page_stride + head*1024, rows = slots.
+// Flat scales: row token*heads + head, 128x4. Paged scales: 1024 contiguous bytes for a (page,
+// head), at page*scale_page_stride + head*1024, rows = slots.
 struct Keys {
   const void* data = nullptr;
   const std::uint8_t* scale = nullptr;  // only for e2m1
@@ -50,19 +50,21 @@ struct Requests {
   const std::int32_t* page_table = nullptr;
   std::int64_t table_width = 0, table_row_stride = 0, table_column_stride = 0;
   bool causal = true;
-  bool has_offset = false;                // q_offset given, as `offset` or `offsets`
+  bool has_offset = false;  // q_offset given, as `offset` or `offsets`
   std::int64_t offset = 0;
   const std::int32_t* offsets = nullptr;  // batch; wins over `offset`
   std::int64_t max_seqlen_q = 0;          // queries of a request beyond it are -inf
 };
 
-// Score of (head, tile, token) lies at data[head*head_stride + tile*tile_stride + token*token_stride].
+// Score of (head, tile, token) lies at data[head*head_stride + tile*tile_stride +
+// token*token_stride].
 struct ScoreOutput {
   float* data = nullptr;
   std::int64_t head_stride = 0, tile_stride = 0, token_stride = 0;
 };
 
-// msa_proxy_score_fp4 and msa_proxy_score. Column n of the result is block block_start + n*block_step.
+// msa_proxy_score_fp4 and msa_proxy_score. Column n of the result is block block_start +
+// n*block_step.
 struct ScoreProblem {
   Queries q;
   Keys k;
@@ -73,7 +75,9 @@ struct ScoreProblem {
   std::int64_t block_start = 0, block_step = 1;
   ScoreOutput out;
 
-  std::int64_t group() const { return k.heads ? q.heads / k.heads : 0; }  // G, queries heads a key head
+  std::int64_t group() const {
+    return k.heads ? q.heads / k.heads : 0;
+  }  // G, queries heads a key head
   std::int64_t out_heads() const {
     return reduce == Reduce::none ? q.heads : reduce == Reduce::all ? 1 : k.heads;
   }
@@ -97,7 +101,7 @@ struct SelectProblem {
   const float* scores = nullptr;
   std::int64_t heads = 0, tiles = 0, tokens = 0;
   std::int64_t head_stride = 0, tile_stride = 0, token_stride = 0;
-  std::int64_t valid = 0;                 // n of every token, unless `valids`
+  std::int64_t valid = 0;                // n of every token, unless `valids`
   const std::int32_t* valids = nullptr;  // n of each token
   SelectRule rule;
   SelectOutput out;
@@ -117,7 +121,8 @@ struct QuantizeProblem {
   GlobalScale global;  // forward
   SfLayout layout = SfLayout::layout_128x4;
   std::uint8_t* codes = nullptr;  // rows * columns/2, dense
-  std::uint8_t* scales = nullptr;  // scale_layout::bytes(layout, rows, columns/16), padding included
+  std::uint8_t* scales =
+      nullptr;  // scale_layout::bytes(layout, rows, columns/16), padding included
 };
 
 // New keys (tokens, heads, 128) into a paged NVFP4 cache; slot = page*128 + position.

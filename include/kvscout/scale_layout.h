@@ -1,7 +1,8 @@
 // Where a scale byte lies: the three layouts of block scales, as pure functions of (row, group).
 //
 //   linear   row*C + group
-//   128x4    the tiling of cuBLAS and of the Blackwell tensor cores, and the default: a tile of 512 bytes
+//   128x4    the tiling of cuBLAS and of the Blackwell tensor cores, and the default: a tile of 512
+//   bytes
 //            holds 128 rows x 4 groups; 16 consecutive bytes hold rows r, r+32, r+64, r+96.
 //   8x4      a tile of 32 bytes holds 8 rows x 4 groups.
 //
@@ -21,14 +22,16 @@ KVSCOUT_HD constexpr std::int64_t round_up(std::int64_t n, std::int64_t multiple
   return (n + multiple - 1) / multiple * multiple;
 }
 
-KVSCOUT_HD constexpr std::int64_t linear(std::int64_t row, std::int64_t group, std::int64_t groups) {
+KVSCOUT_HD constexpr std::int64_t linear(std::int64_t row, std::int64_t group,
+                                         std::int64_t groups) {
   return row * groups + group;
 }
 
 KVSCOUT_HD constexpr std::int64_t tiled_128x4(std::int64_t row, std::int64_t group,
                                               std::int64_t groups) {
   const std::int64_t tiles = (groups + 3) / 4;
-  return ((row / 128) * tiles + group / 4) * 512 + (row % 32) * 16 + ((row % 128) / 32) * 4 + group % 4;
+  return ((row / 128) * tiles + group / 4) * 512 + (row % 32) * 16 + ((row % 128) / 32) * 4 +
+         group % 4;
 }
 
 KVSCOUT_HD constexpr std::int64_t tiled_8x4(std::int64_t row, std::int64_t group,
@@ -59,7 +62,8 @@ KVSCOUT_HD constexpr std::int64_t bytes(SfLayout layout, std::int64_t rows, std:
   return padded_rows(layout, rows) * padded_groups(layout, groups);
 }
 
-// The eight scale bytes of a 128-element row, where one address serves groups 0..3 and a second 4..7.
+// The eight scale bytes of a 128-element row, where one address serves groups 0..3 and a
+// second 4..7.
 KVSCOUT_HD constexpr std::int64_t row_128x4(std::int64_t row) { return tiled_128x4(row, 0, 8); }
 inline constexpr std::int64_t kSecondHalf = 512;  // from groups 0..3 to groups 4..7 of a row
 

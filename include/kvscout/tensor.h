@@ -13,12 +13,16 @@ constexpr int bytes_of(DType t) {
   switch (t) {
     case DType::u8:
     case DType::e2m1x2:
-    case DType::e4m3: return 1;
+    case DType::e4m3:
+      return 1;
     case DType::f16:
-    case DType::bf16: return 2;
+    case DType::bf16:
+      return 2;
     case DType::f32:
-    case DType::i32: return 4;
-    case DType::i64: return 8;
+    case DType::i32:
+      return 4;
+    case DType::i64:
+      return 8;
   }
   return 0;
 }
@@ -43,8 +47,10 @@ struct Tensor {
 
   Tensor() = default;
 
-  // A dense row-major view. Constness is the operation's promise, not the view's: inputs are not written.
-  Tensor(const void* address, DType type, std::initializer_list<std::int64_t> sizes, Device where = {})
+  // A dense row-major view. Constness is the operation's promise, not the view's: inputs are not
+  // written.
+  Tensor(const void* address, DType type, std::initializer_list<std::int64_t> sizes,
+         Device where = {})
       : data(const_cast<void*>(address)), dtype(type), device(where), defined(true) {
     for (std::int64_t size : sizes)
       if (rank < kMaxRank) shape[rank++] = size;

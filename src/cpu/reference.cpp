@@ -1,8 +1,9 @@
 // The executable specification: every operation as plain loops, as docs/operations.md has them.
 //
-// It reads no decoder and no scale layout from the library's headers; formats, addresses, limits and the
-// order of the selection are spelled out here a second time, so that the fast back ends are compared with
-// an independent opinion. It allocates nothing and runs on one thread; speed is not its purpose.
+// It reads no decoder and no scale layout from the library's headers; formats, addresses, limits
+// and the order of the selection are spelled out here a second time, so that the fast back ends are
+// compared with an independent opinion. It allocates nothing and runs on one thread; speed is not
+// its purpose.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -40,16 +41,20 @@ float element(const void* row, Element type, std::int64_t d) {
   std::uint16_t half = 0;
   if (type == Element::f16 || type == Element::bf16) std::memcpy(&half, bytes + 2 * d, 2);
   switch (type) {
-    case Element::e2m1: return kE2m1[d % 2 ? bytes[d / 2] >> 4 : bytes[d / 2] & 15];
-    case Element::e4m3: return bytes[d] & 0x80 ? -e4m3(bytes[d]) : e4m3(bytes[d]);
-    case Element::f16: return f16(half);
+    case Element::e2m1:
+      return kE2m1[d % 2 ? bytes[d / 2] >> 4 : bytes[d / 2] & 15];
+    case Element::e4m3:
+      return bytes[d] & 0x80 ? -e4m3(bytes[d]) : e4m3(bytes[d]);
+    case Element::f16:
+      return f16(half);
     case Element::bf16: {
       const std::uint32_t u = static_cast<std::uint32_t>(half) << 16;
       float x;
       std::memcpy(&x, &u, 4);
       return x;
     }
-    case Element::f32: break;
+    case Element::f32:
+      break;
   }
   float x;
   std::memcpy(&x, bytes + 4 * d, 4);
@@ -62,7 +67,8 @@ std::int64_t scale_offset(SfLayout layout, std::int64_t row, std::int64_t g, std
   if (layout == SfLayout::layout_linear) return row * groups + g;
   if (layout == SfLayout::layout_8x4)
     return (row / 8) * column_tiles * 32 + (g / 4) * 32 + (row % 8) * 4 + g % 4;
-  return ((row / 128) * column_tiles + g / 4) * 512 + (row % 32) * 16 + ((row % 128) / 32) * 4 + g % 4;
+  return ((row / 128) * column_tiles + g / 4) * 512 + (row % 32) * 16 + ((row % 128) / 32) * 4 +
+         g % 4;
 }
 
 // A row of 128 as floats; with scales, code times scale (exact).
@@ -78,9 +84,12 @@ void decode_row(const void* row, Element type, const std::uint8_t* scales, std::
 
 // ---- msa_proxy_score ---------------------------------------------------------------------------
 
-const char* at(const void* base, std::int64_t bytes) { return static_cast<const char*>(base) + bytes; }
+const char* at(const void* base, std::int64_t bytes) {
+  return static_cast<const char*>(base) + bytes;
+}
 
-void decode_query(const ScoreProblem& p, std::int64_t token, std::int64_t head, float (&out)[kHeadDim]) {
+void decode_query(const ScoreProblem& p, std::int64_t token, std::int64_t head,
+                  float (&out)[kHeadDim]) {
   decode_row(at(p.q.data, token * p.q.token_stride + head * p.q.head_stride), p.q.type, p.q.scale,
              token * p.q.heads + head, out);
 }
@@ -113,7 +122,8 @@ Request request_of(const ScoreProblem& p, std::int64_t b) {
   const std::int64_t q0 = std::clamp<std::int64_t>(r.cu_q[b], 0, p.q.tokens);
   const std::int64_t q1 = std::clamp<std::int64_t>(r.cu_q[b + 1], 0, p.q.tokens);
   const std::int64_t len_q = std::max<std::int64_t>(q1 - q0, 0);
-  std::int64_t len_k = p.k.paged ? std::int64_t{r.used_k[b]} : std::int64_t{r.cu_k[b + 1]} - r.cu_k[b];
+  std::int64_t len_k =
+      p.k.paged ? std::int64_t{r.used_k[b]} : std::int64_t{r.cu_k[b + 1]} - r.cu_k[b];
   len_k = std::max<std::int64_t>(len_k, 0);
   const std::int64_t k0 = p.k.paged ? 0 : std::clamp<std::int64_t>(r.cu_k[b], 0, p.k.count);
   const std::int64_t room = p.k.paged ? r.table_width * 128 : p.k.count - k0;
@@ -138,8 +148,8 @@ bool decode_block(const ScoreProblem& p, const Request& request, std::int64_t b,
   } else {
     for (std::int64_t j = 0; j < count; ++j) {
       const std::int64_t token = request.k0 + first + j;
-      decode_row(at(p.k.data, token * p.k.token_stride + head * p.k.head_stride), p.k.type, p.k.scale,
-                 token * p.k.heads + head, keys[j]);
+      decode_row(at(p.k.data, token * p.k.token_stride + head * p.k.head_stride), p.k.type,
+                 p.k.scale, token * p.k.heads + head, keys[j]);
     }
   }
   return true;
@@ -162,7 +172,9 @@ float block_maximum(const ScoreProblem& p, const float (&q)[kHeadDim],
   return best;
 }
 
-float scaled(float maximum, float global) { return maximum == -kInfinity ? maximum : global * maximum; }
+float scaled(float maximum, float global) {
+  return maximum == -kInfinity ? maximum : global * maximum;
+}
 
 std::int64_t out_head(const ScoreProblem& p, std::int64_t head) {
   return p.reduce == Reduce::none ? head : p.reduce == Reduce::all ? 0 : head / p.group();
@@ -272,12 +284,14 @@ void select(const SelectProblem& p, const Launch&) {
     }
 }
 
-// ---- msa_index_select_fp4: select(score(...)), one row at a time ---------------------------------
+// ---- msa_index_select_fp4: select(score(...)), one row at a time
+// ---------------------------------
 
 void index(const IndexProblem& p, const Launch&) {
   const ScoreProblem& s = p.score;
   for (std::int64_t token = 0; token < s.q.tokens; ++token)
-    for (std::int64_t h = 0; h < s.out_heads(); ++h) Selection{p.rule, 0, {}}.store(p.out, token, h);
+    for (std::int64_t h = 0; h < s.out_heads(); ++h)
+      Selection{p.rule, 0, {}}.store(p.out, token, h);
 
   const float global = global_of(s);
   float keys[kBlock][kHeadDim], query[kHeadDim];
@@ -294,7 +308,8 @@ void index(const IndexProblem& p, const Launch&) {
           const std::int64_t block = s.block_start + t * s.block_step;
           float best = -kInfinity;
           for (std::int64_t kv = 0; kv < s.k.heads; ++kv) {
-            const bool mine = out_head(s, kv * s.group()) <= oh && oh <= out_head(s, (kv + 1) * s.group() - 1);
+            const bool mine =
+                out_head(s, kv * s.group()) <= oh && oh <= out_head(s, (kv + 1) * s.group() - 1);
             if (!mine || !decode_block(s, request, b, kv, block, keys)) continue;
             for (std::int64_t head = kv * s.group(); head < (kv + 1) * s.group(); ++head) {
               if (out_head(s, head) != oh) continue;
@@ -310,7 +325,8 @@ void index(const IndexProblem& p, const Launch&) {
   }
 }
 
-// ---- nvfp4_quantize, msa_index_append_fp4 --------------------------------------------------------
+// ---- nvfp4_quantize, msa_index_append_fp4
+// --------------------------------------------------------
 
 std::uint8_t to_e4m3(float x) {  // nearest of the 127 values, ties to even, saturating
   if (std::isnan(x)) return 0x7F;
@@ -389,7 +405,9 @@ void append(const AppendProblem& p, const Launch&) {
 
 bool runs_on(int, std::string*) { return true; }
 std::string describe(int) { return "plain loops, one thread"; }
-std::string explain(const ScoreProblem&, const Launch&) { return "plain loops over (request, block, key head, query)"; }
+std::string explain(const ScoreProblem&, const Launch&) {
+  return "plain loops over (request, block, key head, query)";
+}
 
 }  // namespace
 
