@@ -17,6 +17,9 @@ constexpr const char* kScoreFp4 = "msa_proxy_score_fp4";
 constexpr const char* kScore = "msa_proxy_score";
 constexpr const char* kIndex = "msa_index_select_fp4";
 
+// Beyond every length, and small enough that sums and products with lengths do not overflow.
+constexpr std::int64_t kFar = std::int64_t{1} << 48;
+
 // The arguments that both score operations share.
 template <class Args>
 void read_requests(const char* op, const Args& args, Device device, ScoreProblem& p) {
@@ -61,8 +64,6 @@ void read_requests(const char* op, const Args& args, Device device, ScoreProblem
     r.offsets = read::ints(args.q_offsets);
   } else if (args.has_q_offset) {
     r.has_offset = true;
-    constexpr std::int64_t kFar = std::int64_t{1}
-                                  << 48;  // beyond every length; i + offset + 1 cannot overflow
     r.offset = clamp(args.q_offset, -kFar, kFar);
   }
 
@@ -72,8 +73,8 @@ void read_requests(const char* op, const Args& args, Device device, ScoreProblem
   require_at_least({op, "kv_block_step"}, args.kv_block_step, 1);
   r.max_seqlen_q = args.max_seqlen_q;
   p.max_k_tiles = args.max_k_tiles;
-  p.block_start = args.kv_block_start;
-  p.block_step = args.kv_block_step;
+  p.block_start = clamp(args.kv_block_start, 0, kFar);
+  p.block_step = clamp(args.kv_block_step, 1, kFar);
   p.reduce = args.reduce_heads;
   if (device.type == Device::cpu)
     for (std::int64_t b = 0; b < r.batch; ++b) {
