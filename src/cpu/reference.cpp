@@ -356,7 +356,8 @@ std::uint8_t quantize_group(const void* row, Element type, std::int64_t first, f
   float x[16], amax = kNan;
   for (int i = 0; i < 16; ++i) {
     x[i] = element(row, type, first + i);
-    amax = std::fmax(amax, std::fabs(x[i]));  // fmax ignores NaN
+    // Not fmax, which lets a signalling NaN through.
+    if (std::isnan(amax) || std::fabs(x[i]) > amax) amax = std::fabs(x[i]);
   }
   const float sixth = 1.0f / 6.0f;
   const float inner = amax * sixth;
@@ -364,8 +365,10 @@ std::uint8_t quantize_group(const void* row, Element type, std::int64_t first, f
   float factor = 0;
   if (byte != 0 && amax != 0)
     factor = std::min(1.0f / (e4m3(byte) * (1.0f / global)), std::numeric_limits<float>::max());
-  for (int i = 0; i < 16; ++i)
-    codes[i / 2] = static_cast<std::uint8_t>(codes[i / 2] | to_e2m1(x[i] * factor) << (i % 2 * 4));
+  for (int i = 0; i < 16; ++i) {
+    const float scaled = std::isinf(x[i]) ? x[i] : x[i] * factor;  // never inf * 0
+    codes[i / 2] = static_cast<std::uint8_t>(codes[i / 2] | to_e2m1(scaled) << (i % 2 * 4));
+  }
   return byte;
 }
 
