@@ -1,0 +1,227 @@
+// Named scores: what went wrong for users of such libraries, and every edge case of the contract.
+#include <limits>
+
+#include "cases.h"
+
+namespace kvscout::cases {
+
+namespace {
+
+using Edit = std::function<void(Problem&)>;
+
+struct List {
+  std::vector<Case>& list;
+  Case& add(const std::string& name, const ScoreSpec& s, const Edit& edit = {}) {
+    Case c;
+    c.name = (is_fp4(s.types) ? "score_fp4/" : "score/") + name;
+    c.build = [s, edit] {
+      Problem p = build_score(s);
+      if (edit) edit(p);
+      return p;
+    };
+    c.small = row_products(s) < 40000;
+    list.push_back(c);
+    return list.back();
+  }
+};
+
+ScoreFp4Args& fp4(Problem& p) { return std::get<ScoreFp4Args>(p.args); }
+std::int32_t& i32(const Tensor& t, std::int64_t i) { return element<std::int32_t>(t, i); }
+
+ScoreSpec paged(std::vector<std::int32_t> q, std::vector<std::int32_t> k) {
+  ScoreSpec s;
+  s.q_lengths = std::move(q);
+  s.k_lengths = std::move(k);
+  s.seed = 7;
+  return s;
+}
+ScoreSpec flat(std::vector<std::int32_t> q, std::vector<std::int32_t> k) {
+  ScoreSpec s = paged(std::move(q), std::move(k));
+  s.paged = false;
+  return s;
+}
+ScoreSpec with(ScoreSpec s, const std::function<void(ScoreSpec&)>& change) {
+  change(s);
+  return s;
+}
+
+void layout_and_bounds(List& l) {
+  l.add("poisoned_tail_of_a_half_used_page", paged({4}, {130}));
+  for (std::int32_t tiles : {255, 256, 257, 1025}) {  // columns past a power of two are written
+    l.add("columns_" + std::to_string(tiles),
+          with(paged({1}, {tiles * 128}), [](ScoreSpec& s) { s.q_heads = 1; }));
+  }
+  l.add("minus_one_in_unused_table_columns",
+        with(paged({1}, {100}), [](ScoreSpec& s) { s.max_k_tiles = 4; }));
+  l.add("live_lengths_beyond_the_bound",
+        with(paged({2}, {4096}), [](ScoreSpec& s) { s.max_k_tiles = 1; }));
+  l.add("no_columns_at_all", with(paged({2}, {300}), [](ScoreSpec& s) { s.max_k_tiles = 0; }));
+  l.add("table_wider_than_the_output", with(paged({1}, {2048 * 128}), [](ScoreSpec& s) {
+          s.q_heads = 1;
+          s.max_k_tiles = 1555;
+        }));
+  l.add("length_beyond_the_table", paged({2}, {512}), [](Problem& p) {
+     ScoreFp4Args& a = fp4(p);
+     i32(a.seqused_k, 0) = 1000;
+     a.page_table.shape[1] = 4;
+   }).checked_error = {"seqused_k", "1000"};
+  l.add("page_ids_out_of_range",
+        with(paged({3, 2}, {1300, 700}), [](ScoreSpec& s) { s.pages = Pages::out_of_range; }))
+      .checked_error = {"page_table"};
+  l.add("two_requests_share_pages", paged({2, 3}, {384, 384}), [](Problem& p) {
+    const Tensor& table = fp4(p).page_table;
+    for (int c = 0; c < 2; ++c)
+      element<std::int32_t>(table, 1, c) = element<std::int32_t>(table, 0, c);
+  });
+  l.add("table_with_a_column_stride",
+        with(paged({1, 1}, {700, 513}), [](ScoreSpec& s) { s.strides = Strides::interleaved; }));
+  for (bool odd : {false, true}) {
+    const auto change = [odd](ScoreSpec& s) {
+      s.strides = Strides::interleaved;
+      s.misaligned = odd;
+      s.values = Values::raw;
+      s.q_heads = 8, s.k_heads = 2;
+    };
+    l.add(odd ? "odd_strides_paged" : "pages_of_9216_bytes",
+          with(paged({3, 1}, {400, 129}), change));
+    l.add(odd ? "odd_strides_flat" : "padded_strides_flat", with(flat({3, 1}, {400, 129}), change));
+  }
+}
+
+void lengths_and_causality(List& l) {
+  l.add("warm_up_with_lengths_zero",
+        with(paged({1, 1, 1, 1}, {0, 0, 0, 0}), [](ScoreSpec& s) { s.max_k_tiles = 3; }));
+  l.add("more_queries_than_keys", paged({4}, {2}));
+  l.add("one_key_past_a_block", paged({4}, {129}));
+  l.add("prefill_and_decode_in_one_batch", paged({1, 1, 512}, {700, 90, 1024}));
+  l.add("no_requests",
+        with(flat({}, {}), [](ScoreSpec& s) { s.rows_before = 3, s.max_k_tiles = 2; }));
+  l.add("no_queries", flat({0, 0}, {100, 40}));
+  l.add("rows_that_no_request_owns", with(flat({2, 0, 3}, {200, 10, 0}), [](ScoreSpec& s) {
+          s.rows_before = 2, s.rows_after = 4, s.max_k_tiles = 2;
+        }));
+  std::vector<std::int32_t> q, k;
+  for (std::int32_t n = 0; n <= 130; ++n) q.push_back(n), k.push_back(n % 3 ? n + 20 : 260 - n);
+  l.add("query_lengths_0_to_130", with(paged(q, k), [](ScoreSpec& s) { s.q_heads = 1; }));
+  l.add("query_lengths_0_to_130",
+        with(flat(q, k), [](ScoreSpec& s) { s.q_heads = 2, s.types = Types::bf16_bf16; }));
+  q.clear(), k.clear();
+  for (std::int32_t n = 0; n <= 260; ++n) q.push_back(1 + n % 2), k.push_back(n);
+  l.add("key_lengths_0_to_260", with(paged(q, k), [](ScoreSpec& s) { s.q_heads = 2; }));
+  l.add("key_lengths_0_to_260",
+        with(flat(q, k), [](ScoreSpec& s) { s.q_heads = 2, s.types = Types::f16_f16; }));
+  for (std::int64_t offset : {std::int64_t{-3}, std::int64_t{127}, std::int64_t{128},
+                              std::int64_t{1} << 40, -(std::int64_t{1} << 40)}) {
+    l.add("offset_" + std::to_string(offset), flat({5, 2}, {300, 140}), [offset](Problem& p) {
+      fp4(p).has_q_offset = true;
+      fp4(p).q_offset = offset;
+    });
+  }
+  l.add("offsets_at_the_ends_of_int32",
+        with(flat({2, 2, 1}, {300, 140, 129}), [](ScoreSpec& s) { s.offset = Offset::tensor; }),
+        [](Problem& p) {
+          i32(fp4(p).q_offsets, 0) = std::numeric_limits<std::int32_t>::min();
+          i32(fp4(p).q_offsets, 1) = std::numeric_limits<std::int32_t>::max();
+        });
+  l.add("block_subset_beyond_the_keys", with(paged({2}, {300}), [](ScoreSpec& s) {
+          s.block_start = 7, s.block_step = 4, s.max_k_tiles = 3;
+        }));
+  l.add("block_subset_of_rank_3_of_4", with(paged({2, 1}, {2000, 1100}), [](ScoreSpec& s) {
+          s.block_start = 3, s.block_step = 4;
+        }));
+  l.add("negative_length", paged({2, 1}, {100, 300}), [](Problem& p) {
+     i32(fp4(p).seqused_k, 0) = -5;
+   }).checked_error = {"seqused_k", "-5"};
+  l.add("query_prefix_outside_the_queries", flat({4, 6}, {200, 300}), [](Problem& p) {
+     i32(fp4(p).cu_seqlens_q, 0) = -3;
+     i32(fp4(p).cu_seqlens_q, 2) = 100;
+     fp4(p).max_seqlen_q = 200;
+   }).checked_error = {"cu_seqlens_q"};
+  Case& falls = l.add("query_prefix_that_falls", flat({5, 4, 6}, {200, 100, 300}), [](Problem& p) {
+    i32(fp4(p).cu_seqlens_q, 2) = 3;
+    fp4(p).max_seqlen_q = 50;
+  });
+  falls.checked_error = {"cu_seqlens_q"};
+  falls.unspecified = true;
+  l.add("key_prefix_outside_the_keys", flat({2, 2}, {200, 300}), [](Problem& p) {
+     i32(fp4(p).cu_seqlens_k, 2) = 5000;
+   }).checked_error = {"cu_seqlens_k"};
+  l.add("key_prefix_that_falls", flat({2, 2, 1}, {200, 300, 100}), [](Problem& p) {
+     i32(fp4(p).cu_seqlens_k, 2) = 100;
+   }).checked_error = {"cu_seqlens_k"};
+}
+
+// Sets 16-bit elements of every query or key row.
+void set_rows(const Tensor& t, std::uint16_t bits) {
+  for (std::int64_t i = 0; i < t.size(0) * t.size(1) * t.size(2); ++i) {
+    std::memcpy(static_cast<std::uint8_t*>(t.data) + 2 * i, &bits, 2);
+  }
+}
+
+void numbers(List& l) {
+  l.add("raw_bytes_paged", with(paged({9, 4}, {700, 513}),
+                                [](ScoreSpec& s) { s.values = Values::raw, s.q_heads = 16; }));
+  l.add("raw_bytes_flat", with(flat({9, 4}, {700, 513}),
+                               [](ScoreSpec& s) { s.values = Values::raw, s.q_heads = 3; }));
+  l.add("every_scale_nan_in_a_block", paged({2}, {384}), [](Problem& p) {
+    const ScoreFp4Args& a = fp4(p);
+    const std::int32_t page = element<std::int32_t>(a.page_table, 0, 1);
+    std::memset(at(a.k_scale, page, 0), 0xFF, 1024);
+  });
+  l.add("one_nan_scale_at_a_visible_key", paged({2}, {384}), [](Problem& p) {
+    const ScoreFp4Args& a = fp4(p);
+    *at(a.k_scale, element<std::int32_t>(a.page_table, 0, 0), scale_place(77, 5)) = 0x7F;
+  });
+  l.add("nan_scale_at_a_query", paged({3}, {384}), [](Problem& p) {
+    *at(fp4(p).q_scale, scale_place(2 * 4 + 1, 0)) = 0xFF;  // token 2, head 1
+  });
+  for (Types types : {Types::f16_fp4, Types::bf16_fp4}) {
+    l.add(types == Types::f16_fp4 ? "nan_in_an_f16_query" : "nan_in_a_bf16_query",
+          with(paged({3}, {384}), [types](ScoreSpec& s) { s.types = types; }),
+          [](Problem& p) { element<std::uint16_t>(fp4(p).q_fp4, 1, 2, 100) = 0x7FC0; });
+  }
+  l.add("all_codes_zero", paged({2}, {300}), [](Problem& p) {
+    const Tensor& k = fp4(p).k_fp4;
+    std::memset(k.data, 0, static_cast<std::size_t>(k.count()));
+  });
+  l.add("all_codes_minus_zero", paged({2}, {300}), [](Problem& p) {
+    const Tensor& k = fp4(p).k_fp4;
+    std::memset(k.data, 0x88, static_cast<std::size_t>(k.count()));
+  });
+  l.add("logits_near_a_million",
+        with(flat({2}, {200}), [](ScoreSpec& s) { s.types = Types::f16_f16; }), [](Problem& p) {
+          set_rows(std::get<ScoreArgs>(p.args).q, half_bits(Element::f16, 90));
+          set_rows(std::get<ScoreArgs>(p.args).k, half_bits(Element::f16, 91));
+        });
+  l.add("logits_near_a_million",
+        with(flat({2}, {200}), [](ScoreSpec& s) { s.types = Types::f16_fp4; }), [](Problem& p) {
+          ScoreFp4Args& a = fp4(p);
+          set_rows(a.q_fp4, half_bits(Element::f16, 90));
+          std::memset(a.k_fp4.data, 0x77, static_cast<std::size_t>(a.k_fp4.count()));
+          std::memset(a.k_scale.data, 0x58, static_cast<std::size_t>(a.k_scale.count()));  // 16
+        });
+  constexpr float inf = std::numeric_limits<float>::infinity(),
+                  nan = std::numeric_limits<float>::quiet_NaN();
+  const std::pair<const char*, float> scales[] = {
+      {"zero", 0.0f}, {"negative", -2.0f}, {"tiny", 1e-30f}, {"inf", inf}, {"nan", nan}};
+  for (const auto& [name, value] : scales) {
+    l.add(std::string("global_scale_in_memory_") + name,
+          with(paged({3}, {300}), [](ScoreSpec& s) { s.scale_pointers = true; }),
+          [v = value](Problem& p) {
+            *const_cast<float*>(fp4(p).k_global_scale.pointer) = v;
+            if (v == 1e-30f)
+              *const_cast<float*>(fp4(p).q_global_scale.pointer) = v;  // the product underflows
+          });
+  }
+}
+
+}  // namespace
+
+void add_score_cases(std::vector<Case>& list) {
+  List l{list};
+  layout_and_bounds(l);
+  lengths_and_causality(l);
+  numbers(l);
+}
+
+}  // namespace kvscout::cases
