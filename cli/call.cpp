@@ -1,0 +1,156 @@
+#include "call.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "progress.h"
+
+namespace kvscout::tool {
+
+void CallOptions::add_to(CLI::App& verb) {
+  verb.add_option("FILE", files, ".safetensors files with the arguments")->required();
+  verb.add_option("-o,--output", output, "write the results to this .safetensors file");
+  verb.add_option("--compare", compare,
+                  "[RESULT=]NAME: compare a result with the tensor NAME of the input")
+      ->allow_extra_args(false);
+  verb.add_option(
+      "--tolerance", tolerance,
+      "allowed error of scores in parts of the products' magnitude (default: 9e-7 = 5e-7 of the "
+      "CPU back ends + 4e-7 for expected values in fp32)");
+  verb.add_option("--use", use,
+                  "ARGUMENT=NAME: read the argument from the tensor or metadata key NAME")
+      ->allow_extra_args(false);
+  verb.add_option("--backend", backend,
+                  "a name that 'kvscout info' lists (default: the first that fits)");
+  verb.add_option("--threads", threads, "host threads (default: all)")
+      ->check(CLI::NonNegativeNumber);
+  verb.add_flag("--checked", checked, "also check the values of lengths, page ids and slots");
+  verb.add_flag("--json", json, "report as one JSON object");
+  scalar(verb, "--dtype", "dtype", "bf16 or fp16: the type of 16-bit integer patterns");
+}
+
+void CallOptions::scalar(CLI::App& verb, const char* flag, const char* argument,
+                         const std::string& help) {
+  verb.add_option_function<std::string>(
+      flag, [this, argument](const std::string& text) { given[argument] = text; }, help);
+}
+
+Call::Call(const char* operation, const CallOptions& asked, Inputs::Access access)
+    : in(asked.files, asked.use, asked.given, access), operation_(operation), asked_(asked) {
+  options.backend = asked_.backend.empty() ? nullptr : asked_.backend.c_str();
+  options.threads = asked_.threads;
+  options.check = asked_.checked;
+  metadata = {{"operation", operation}, {"kvscout", version()}};
+  if (!asked_.backend.empty()) metadata["backend"] = asked_.backend;
+}
+
+Tensor Call::result(const std::string& name, DType type, const std::vector<std::int64_t>& shape) {
+  std::int64_t bytes = bytes_of(type);
+  for (const std::int64_t size : shape)
+    if (size < 0 || __builtin_mul_overflow(bytes, std::max<std::int64_t>(size, 1), &bytes))
+      throw Failure(kBadInput, fmt::format("{}: {} of an impossible size", operation_, name));
+  Tensor t = dense(nullptr, type, shape);
+  t.data = owned_.emplace_back(static_cast<std::size_t>(t.count() * bytes_of(type)) / 8 + 1).data();
+  add_result(name, t);
+  return t;
+}
+
+void Call::add_result(const std::string& name, const Tensor& t) { results_.push_back({name, t}); }
+
+std::string Call::counterpart(const std::string& name) const {
+  for (const std::string& entry : asked_.compare) {
+    const std::size_t equals = entry.find('=');
+    const bool plain = equals == entry.npos;  // belongs to the first result
+    if (plain ? (results_.empty() || results_.front().name == name)
+              : entry.substr(0, equals) == name)
+      return plain ? entry : entry.substr(equals + 1);
+  }
+  return "";
+}
+
+Tensor Call::expected_for(const std::string& name) {
+  const std::string other = counterpart(name);
+  return other.empty() ? Tensor() : in.named(other);
+}
+
+void Call::run(const std::function<void()>& work, std::size_t workspace_bytes) {
+  Workspace memory(workspace_bytes);
+  memory.give_to(options);
+  const Progress progress(operation_);
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  options.workspace = nullptr;
+  options.workspace_bytes = 0;
+}
+
+Comparison Call::compare(const Result& r) {
+  const std::string other = counterpart(r.name);
+  const Tensor theirs = in.named(other);
+  Comparison c;
+  if (r.tensor.dtype == DType::f32 && theirs.dtype == DType::f32 && magnitudes) {
+    const std::vector<float> m = magnitudes();
+    c = compare_scores(r.tensor, theirs, m.data(), asked_.tolerance > 0 ? asked_.tolerance : 9e-7);
+  } else {
+    c = compare_exact(r.tensor, theirs);
+  }
+  c.ours = r.name;
+  c.theirs = other;
+  return c;
+}
+
+int Call::finish() {
+  for (const std::string& entry : asked_.compare) {
+    const std::size_t equals = entry.find('=');
+    const auto is_named = [&](const Result& r) { return r.name == entry.substr(0, equals); };
+    if (equals != entry.npos && std::none_of(results_.begin(), results_.end(), is_named))
+      throw Failure(kUsage, fmt::format("--compare: {} has no result '{}'", operation_,
+                                        entry.substr(0, equals)));
+  }
+  nlohmann::ordered_json report{{"operation", operation_}, {"seconds", seconds_}};
+  std::string text;
+  safetensors::Contents contents{{}, metadata};
+  for (const Result& r : results_) {
+    const Tensor& t = r.tensor;
+    std::vector<std::int64_t> shape(t.shape.begin(), t.shape.begin() + t.rank);
+    report["results"].push_back(
+        {{"name", r.name}, {"dtype", file_dtype(t.dtype)}, {"shape", shape}});
+    text += fmt::format(", {} {} {}", r.name, file_dtype(t.dtype), shape_text(t));
+    contents.tensors[r.name] = {file_dtype(t.dtype), shape, static_cast<std::uint8_t*>(t.data),
+                                static_cast<std::size_t>(t.count() * bytes_of(t.dtype))};
+  }
+  if (!asked_.output.empty()) {
+    safetensors::write(asked_.output, contents);
+    report["output"] = asked_.output;
+    text += " -> " + asked_.output;
+  }
+  bool equal = true;
+  std::string comparisons;
+  for (const Result& r : results_) {
+    if (counterpart(r.name).empty()) continue;
+    const Comparison c = compare(r);
+    equal &= c.equal;
+    report["comparisons"].push_back({{"result", c.ours},
+                                     {"expected", c.theirs},
+                                     {"equal", c.equal},
+                                     {"values", c.values},
+                                     {"differing", c.differing},
+                                     {"worst", c.worst},
+                                     {"detail", c.detail}});
+    comparisons += fmt::format("{} {} {}: {}\n", c.ours, c.equal ? "=" : "!=", c.theirs, c.detail);
+  }
+  if (asked_.json) {
+    fmt::print("{}\n", report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  } else if (!comparisons.empty()) {
+    fmt::print("{}", comparisons);
+  } else {
+    fmt::print("{}: {:.3g} s{}\n", operation_, seconds_, text);
+  }
+  return equal ? kOk : kMismatch;
+}
+
+}  // namespace kvscout::tool

@@ -1,0 +1,63 @@
+// The command line tool: every operation of the library on .safetensors files.
+#include <fmt/format.h>
+
+#include <csignal>
+#include <new>
+
+#include "verbs.h"
+
+namespace {
+
+constexpr const char* kFooter = R"(Examples:
+  kvscout info
+  kvscout quantize keys.safetensors --as k -o k.safetensors
+  kvscout score problem.safetensors -o scores.safetensors
+  kvscout score tests/golden/flat_hq4_hkv1_causal.safetensors --compare expected
+  kvscout index problem.safetensors --topk 16 --force-end 1 -o ids.safetensors
+  kvscout show scores.safetensors --svg map.svg
+
+Exit codes: 0 done; 1 a comparison or check failed; 2 wrong command line; 3 malformed file or refused
+arguments; 4 no back end or its device failed; 5 output not written or not enough memory.
+Every error is one line on stderr.)";
+
+int fail(int code, const std::string& message) {
+  fmt::print(stderr, "kvscout: {}\n", message);
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace kvscout::tool;
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes is an error of write, not the end
+  CLI::App app(
+      "Which blocks of a long KV cache are worth reading: the operations of kvscout on files.",
+      "kvscout");
+  app.footer(kFooter);
+  app.set_version_flag("--version", kvscout::version());
+  app.require_subcommand(1);
+  int exit_code = kOk;
+  for (const auto add : {add_info, add_quantize, add_score, add_select, add_index, add_append})
+    add(app, exit_code);
+  try {
+    app.parse(argc, argv);
+    return exit_code;
+  } catch (const CLI::Success& request) {
+    return app.exit(request);  // --help, --version
+  } catch (const CLI::ParseError& error) {
+    return fail(kUsage, fmt::format("{} (see kvscout --help)", error.what()));
+  } catch (const Failure& failure) {
+    return fail(failure.exit_code, failure.what());
+  } catch (const kvscout::safetensors::FormatError& error) {
+    return fail(kBadInput, error.what());
+  } catch (const kvscout::safetensors::IoError& error) {
+    return fail(kSystem, error.what());
+  } catch (const kvscout::Error& error) {
+    return fail(error.code() == kvscout::Error::invalid_argument ? kBadInput : kNoBackend,
+                error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(kSystem, "not enough memory");
+  } catch (const std::exception& error) {
+    return fail(kSystem, error.what());
+  }
+}

@@ -1,0 +1,115 @@
+// kvscout quantize, append: rows of 16 or 32 bits into NVFP4.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "kvscout/float_types.h"
+#include "kvscout/scale_layout.h"
+#include "verbs.h"
+
+namespace kvscout::tool {
+namespace {
+
+float element(const Tensor& t, std::int64_t i) {
+  switch (t.dtype) {
+    case DType::f32:
+      return static_cast<const float*>(t.data)[i];
+    case DType::bf16:
+      return bf16_to_float(static_cast<const std::uint16_t*>(t.data)[i]);
+    case DType::f16:
+      return f16_to_float(static_cast<const std::uint16_t*>(t.data)[i]);
+    default:
+      return 0;  // the operation refuses the type
+  }
+}
+
+float largest_magnitude(const Tensor& t) {
+  float amax = 0;
+  for (std::int64_t i = 0; i < t.count(); ++i) {
+    const float x = std::abs(element(t, i));
+    if (std::isfinite(x)) amax = std::max(amax, x);
+  }
+  return amax;
+}
+
+SfLayout layout_of(const Inputs& in) {
+  const std::string word = in.text("sfLayout").value_or("128x4");
+  if (word == "128x4") return SfLayout::layout_128x4;
+  if (word == "8x4") return SfLayout::layout_8x4;
+  if (word == "linear") return SfLayout::layout_linear;
+  throw Failure(kUsage, fmt::format("sfLayout: got '{}', expected 128x4, 8x4 or linear", word));
+}
+
+int run_quantize(const CallOptions& asked, const std::string& prefix) {
+  Call call("nvfp4_quantize", asked);
+  QuantizeArgs a;
+  a.a = call.in.tensor("a");
+  a.layout = layout_of(call.in);
+  const bool given = call.in.has("a_global_sf") || call.in.text("a_global_sf");
+  a.a_global_sf = given ? call.in.scale("a_global_sf")
+                        : GlobalScale{nvfp4::global_scale_of_amax(largest_magnitude(a.a)), nullptr};
+  // Codes have the shape of the data with half the columns; scales are rows of the padded layout.
+  const std::int64_t columns = a.a.rank ? a.a.size(-1) : 0;
+  const std::int64_t rows = columns ? a.a.count() / columns : 0;
+  std::vector<std::int64_t> shape(a.a.shape.begin(), a.a.shape.begin() + a.a.rank);
+  if (!shape.empty()) shape.back() /= 2;
+  a.codes = call.result(prefix.empty() ? "codes" : prefix + "_fp4", DType::u8, shape);
+  a.scales = call.result(prefix.empty() ? "scales" : prefix + "_scale", DType::u8,
+                         {scale_layout::padded_rows(a.layout, rows),
+                          scale_layout::padded_groups(a.layout, columns / 16)});
+  call.run([&] { run_operation(a, call.options); });
+  const float forward = a.a_global_sf.pointer ? *a.a_global_sf.pointer : a.a_global_sf.value;
+  call.metadata["a_global_sf"] = fmt::format("{}", forward);
+  if (!prefix.empty()) call.metadata[prefix + "_global_scale"] = fmt::format("{}", 1.0f / forward);
+  return call.finish();
+}
+
+int run_append(const CallOptions& asked) {
+  Call call("msa_index_append_fp4", asked, Inputs::Access::private_copy);
+  AppendArgs a;
+  a.k = call.in.tensor("k");
+  a.k_cache_fp4 = call.in.tensor("k_cache_fp4");
+  a.k_cache_scale = call.in.tensor("k_cache_scale");
+  a.slot_mapping = call.in.tensor("slot_mapping");
+  a.global_scale = call.in.scale("global_scale");
+  call.add_result("k_cache_fp4", a.k_cache_fp4);
+  call.add_result("k_cache_scale", a.k_cache_scale);
+  call.run([&] { run_operation(a, call.options); });
+  return call.finish();
+}
+
+}  // namespace
+
+void add_quantize(CLI::App& app, int& exit_code) {
+  CLI::App* verb =
+      app.add_subcommand("quantize", "turn bf16, fp16 or fp32 rows into NVFP4 codes and scales");
+  verb->footer(
+      "Arguments: a [, a_global_sf: the forward scale; default 2688 / amax]. Results: codes, "
+      "scales; with\n"
+      "--as k: k_fp4, k_scale and, in the metadata, k_global_scale, as 'kvscout score' reads "
+      "them.\n"
+      "Example: kvscout quantize keys.safetensors --as k -o k.safetensors");
+  auto options = std::make_shared<CallOptions>();
+  auto prefix = std::make_shared<std::string>();
+  options->add_to(*verb);
+  verb->add_option("--as", *prefix, "q or k: name the results as arguments of score")
+      ->check(CLI::IsMember({"q", "k"}));
+  options->scalar(*verb, "--global-scale", "a_global_sf", "the forward global scale");
+  options->scalar(*verb, "--layout", "sfLayout", "128x4, 8x4 or linear: order of the scale bytes");
+  verb->callback([options, prefix, &exit_code] { exit_code = run_quantize(*options, *prefix); });
+}
+
+void add_append(CLI::App& app, int& exit_code) {
+  CLI::App* verb = app.add_subcommand("append", "quantise new keys into a paged NVFP4 cache");
+  verb->footer(
+      "Arguments: k, k_cache_fp4, k_cache_scale, slot_mapping, global_scale (forward). Results: "
+      "the cache.\n"
+      "Example: kvscout append step.safetensors --global-scale 448 -o cache.safetensors");
+  auto options = std::make_shared<CallOptions>();
+  options->add_to(*verb);
+  options->scalar(*verb, "--global-scale", "global_scale", "the forward global scale");
+  verb->callback([options, &exit_code] { exit_code = run_append(*options); });
+}
+
+}  // namespace kvscout::tool

@@ -1,0 +1,291 @@
+// The tool as a person uses it: golden files through every operation, chains of calls, and what it
+// says about bad input (one line, the right exit code, no output file).
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "safetensors.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+namespace st = kvscout::safetensors;
+
+std::string text_of(const fs::path& path) {
+  std::ostringstream out;
+  out << std::ifstream(path, std::ios::binary).rdbuf();
+  return out.str();
+}
+
+class Tool : public ::testing::Test {
+ protected:
+  Tool() {
+    std::string pattern = (fs::temp_directory_path() / "kvscout-cli-XXXXXX").string();
+    folder_ = ::mkdtemp(pattern.data());
+  }
+  ~Tool() override { fs::remove_all(folder_); }
+
+  std::string file(const std::string& name) const { return (folder_ / name).string(); }
+  static std::string golden(const std::string& name) {
+    return GOLDEN_FOLDER "/" + name + ".safetensors";
+  }
+
+  // Runs the tool; the exit code. `out` and `err` hold what it printed.
+  int run(const std::string& arguments, const std::string& before = "") {
+    const std::string command =
+        before + "'" TOOL_PATH "' " + arguments + " >" + file("out") + " 2>" + file("err");
+    const int status = std::system(command.c_str());
+    out = text_of(file("out"));
+    err = text_of(file("err"));
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+  }
+
+  // An error: that exit code, one line on stderr that says `part`, nothing on stdout, no output
+  // file.
+  void expect_error(int code, const std::string& arguments, const std::string& part) {
+    EXPECT_EQ(run(arguments), code) << arguments << "\n" << err;
+    EXPECT_EQ(std::count(err.begin(), err.end(), '\n'), 1) << arguments << "\n" << err;
+    EXPECT_EQ(err.rfind("kvscout: ", 0), 0u) << err;
+    EXPECT_NE(err.find(part), err.npos) << arguments << "\n" << err;
+    EXPECT_EQ(out, "") << arguments;
+    for (const auto& entry : fs::directory_iterator(folder_))
+      EXPECT_EQ(entry.path().filename().string().find("result"), std::string::npos) << arguments;
+  }
+
+  fs::path folder_;
+  std::string out, err;
+};
+
+TEST_F(Tool, ScoresOfGoldenFiles) {
+  int files = 0;
+  for (const auto& entry : fs::directory_iterator(GOLDEN_FOLDER)) {
+    const std::string name = entry.path().filename().string();
+    if (entry.path().extension() != ".safetensors" || name.rfind("quantize", 0) == 0) continue;
+    EXPECT_EQ(run("score " + entry.path().string() + " --compare expected"), 0) << name << "\n"
+                                                                                << out << err;
+    EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 1) << out;
+    ++files;
+  }
+  EXPECT_EQ(files, 15);
+}
+
+TEST_F(Tool, IdsOfGoldenFiles) {
+  for (const char* name :
+       {"index_full_hq1_k32", "index_offset_int_hq2_k8", "index_offset_tensor_hq4",
+        "index_reduce_all_hq8_hkv2", "index_reduce_group_hq8_hkv2"}) {
+    EXPECT_EQ(run("index " + golden(name) + " --compare expected_ids"), 0) << name << out << err;
+    EXPECT_EQ(run("select " + golden(name) + " --use max_score=expected --compare expected_ids"), 0)
+        << out << err;
+  }
+}
+
+// Of the golden codes one differs, as their notes say: the reference drops the sign of -0.0.
+TEST_F(Tool, CodesOfGoldenFiles) {
+  for (const char* name : {"quantize_bf16", "quantize_fp16"}) {
+    const std::string call =
+        "quantize " + golden(name) + " --use a=x --use a_global_sf=global_scale ";
+    EXPECT_EQ(run(call + "--compare scales=scale_128x4"), 0) << out << err;
+    EXPECT_EQ(run(call + "--layout linear --compare scales=scale_linear"), 0) << out << err;
+    EXPECT_EQ(run(call + "--compare codes=packed --json"), 1) << out << err;
+    const auto report = nlohmann::json::parse(out);
+    EXPECT_EQ(report["comparisons"][0]["differing"], 1) << out;
+    EXPECT_EQ(report["comparisons"][0]["values"], 8320) << out;
+  }
+}
+
+TEST_F(Tool, ComparisonsCanFail) {
+  const std::string name = golden("flat_hq4_hkv1_causal");
+  EXPECT_EQ(run("score " + name + " --compare expected --tolerance 1e-12"), 1);
+  EXPECT_NE(out.find("!= expected"), out.npos) << out;
+  EXPECT_EQ(run("score " + name + " --compare expected --causal false"), 1);
+  EXPECT_EQ(run("score " + name + " --compare expected --q-offset 5"), 1);
+  EXPECT_EQ(run("score " + name + " --compare expected --reduce-heads all"), 1);
+  EXPECT_EQ(run("index " + golden("index_full_hq1_k32") +
+                " --force-end 0 --topk 16 --compare expected_ids"),
+            1);
+}
+
+TEST_F(Tool, OptionsWinOverMetadata) {
+  const std::string name = golden("index_offset_int_hq2_k8");
+  EXPECT_EQ(run("index " + name + " --q-offset -1 --topk 3 -o " + file("a")), 0) << err;
+  const st::File result(file("a"));
+  const st::View& ids = result.contents().tensors.at("ids");
+  EXPECT_EQ(ids.shape, (std::vector<std::int64_t>{11, 2, 3}));
+  std::int32_t first[3];  // the first query is at -1: it sees no key
+  std::memcpy(first, ids.data, sizeof first);
+  EXPECT_EQ(first[0], -1);
+}
+
+// quantize -> score -> select from files of three calls equals index.
+TEST_F(Tool, CallsChain) {
+  const std::string x = golden("quantize_bf16");
+  // 130 rows of 128: as keys (130, 1, 128) and, the same, as queries.
+  st::Contents data, lengths;
+  const st::File source(x);
+  data.tensors["a"] = source.contents().tensors.at("x");
+  data.tensors["a"].shape = {130, 1, 128};
+  data.tensors["a"].dtype = "BF16";
+  st::write(file("a"), data);
+  std::int64_t cu[2] = {0, 130};  // 64-bit lengths are narrowed
+  lengths.tensors["cu_seqlens_q"] = {"I64", {2}, reinterpret_cast<std::uint8_t*>(cu), 16};
+  lengths.tensors["cu_seqlens_k"] = lengths.tensors["cu_seqlens_q"];
+  st::write(file("lengths"), lengths);
+  ASSERT_EQ(run("quantize " + file("a") + " --as q -o " + file("q")), 0) << err;
+  ASSERT_EQ(run("quantize " + file("a") + " --as k -o " + file("k")), 0) << err;
+  const std::string problem = file("q") + " " + file("k") + " " + file("lengths");
+  ASSERT_EQ(run("score " + problem + " -o " + file("s")), 0) << err;
+  ASSERT_EQ(run("select " + file("s") + " --topk 1 --skip-masked -o " + file("i")), 0) << err;
+  ASSERT_EQ(run("index " + problem + " " + file("i") + " --topk 1 --compare ids"), 0) << out << err;
+  // The same rows as unquantised queries and keys: near, not equal.
+  ASSERT_EQ(run("score " + file("a") + " " + file("lengths") +
+                " --use q=a --use k=a --use x=y -o " + file("e")),
+            0)
+      << err;
+  EXPECT_EQ(st::File(file("e")).contents().tensors.at("max_score").shape,
+            (std::vector<std::int64_t>{1, 2, 130}));
+}
+
+TEST_F(Tool, AppendWritesTheCacheAndLeavesItsInput) {
+  st::Contents c;
+  std::vector<std::uint8_t> codes(2 * 8192, 0), scales(2 * 1024, 0), keys(2 * 256);
+  for (std::size_t i = 0; i < keys.size(); i += 2) keys[i + 1] = 0x3F;  // bf16 0.5
+  std::int64_t slots[2] = {130, -1};
+  c.tensors["k_cache_fp4"] = {"U8", {2, 1, 128, 64}, codes.data(), codes.size()};
+  c.tensors["k_cache_scale"] = {"U8", {2, 1024}, scales.data(), scales.size()};
+  c.tensors["k"] = {"BF16", {2, 1, 128}, keys.data(), keys.size()};
+  c.tensors["slot_mapping"] = {"I64", {2}, reinterpret_cast<std::uint8_t*>(slots), 16};
+  c.metadata["global_scale"] = "448";
+  st::write(file("cache"), c);
+  const std::string before = text_of(file("cache"));
+  ASSERT_EQ(run("append " + file("cache") + " -o " + file("after")), 0) << err;
+  EXPECT_EQ(text_of(file("cache")), before);
+  const st::File after(file("after"));
+  const std::uint8_t* written = after.contents().tensors.at("k_cache_fp4").data;
+  for (int i = 0; i < 2 * 8192; ++i) ASSERT_EQ(written[i] != 0, i / 64 == 130) << i;
+  // In place: the same path.
+  ASSERT_EQ(run("append " + file("cache") + " -o " + file("cache")), 0) << err;
+  EXPECT_EQ(text_of(file("cache")), text_of(file("after")));
+}
+
+TEST_F(Tool, Json) {
+  ASSERT_EQ(run("info --json --plan"), 0) << err;
+  const auto info = nlohmann::json::parse(out);
+  EXPECT_FALSE(info["version"].get<std::string>().empty());
+  ASSERT_FALSE(info["backends"].empty());
+  for (const auto& backend : info["backends"]) EXPECT_TRUE(backend.contains("available"));
+  ASSERT_EQ(
+      run("score " + golden("flat_hq8_hkv2_full") + " --json --compare expected -o " + file("a")),
+      0)
+      << err;
+  const auto report = nlohmann::json::parse(out);
+  EXPECT_EQ(report["results"][0]["shape"], (std::vector<int>{8, 6, 67}));
+  EXPECT_EQ(report["comparisons"][0]["equal"], true);
+  EXPECT_EQ(report["output"], file("a"));
+}
+
+TEST_F(Tool, EveryBackendGivesTheExpectedScores) {
+  ASSERT_EQ(run("info --json"), 0);
+  const auto info = nlohmann::json::parse(out);
+  int tried = 0;
+  for (const auto& backend : info["backends"]) {
+    if (!backend["available"]) continue;
+    const std::string name = backend["name"];
+    EXPECT_EQ(run("score " + golden("paged_hq8_hkv2_varlen_causal") +
+                  " --threads 1 --compare expected --backend " + name),
+              0)
+        << name << out << err;
+    ++tried;
+  }
+  EXPECT_GT(tried, 0);
+}
+
+TEST_F(Tool, HelpHasAnExampleForEveryVerb) {
+  ASSERT_EQ(run("--help"), 0);
+  EXPECT_NE(out.find("Exit codes"), out.npos);
+  for (const char* verb : VERBS) {
+    EXPECT_EQ(run(std::string(verb) + " --help"), 0) << verb;
+    EXPECT_NE(out.find(std::string("Example: kvscout ") + verb), out.npos) << out;
+  }
+  ASSERT_EQ(run("--version"), 0);
+}
+
+TEST_F(Tool, WrongCommandLinesAreOneLine) {
+  const std::string name = golden("flat_hq4_hkv1_causal"), to = " -o " + file("result");
+  expect_error(2, "", "subcommand");
+  expect_error(2, "scrore", "");
+  expect_error(2, "score", "FILE");
+  expect_error(2, "score " + name + to + " --colour", "--colour");
+  expect_error(2, "score " + name + to + " --q-offset x", "q_offset");
+  expect_error(2, "score " + name + to + " --q-offset 1.5", "q_offset");
+  expect_error(2, "score " + name + to + " --q-offset 99999999999999999999", "q_offset");
+  expect_error(2, "score " + name + to + " --reduce-heads some", "kv_group");
+  expect_error(2, "score " + name + to + " --causal maybe", "causal");
+  expect_error(2, "score " + name + to + " --threads -1", "--threads");
+  expect_error(2, "score " + name + to + " --use q_fp4", "ARGUMENT=NAME");
+  expect_error(2, "index " + name + to + " --topk 4294967312", "topk");
+  expect_error(2, "quantize " + name + to + " --as v", "--as");
+  expect_error(2, "score " + name + " --compare ids=expected", "no result 'ids'");
+}
+
+TEST_F(Tool, RefusedArgumentsAreOneLine) {
+  const std::string name = golden("flat_hq4_hkv1_causal"), to = " -o " + file("result");
+  expect_error(3, "score " + name + to + " --max-seqlen-q 3", "max_seqlen_q");
+  expect_error(3, "score " + name + to + " --max-k-tiles -1", "max_");
+  expect_error(3, "score " + name + to + " --max-k-tiles 9223372036854775807", "max_score");
+  expect_error(3, "score " + name + to + " --use q_fp4=k_scale", "q_fp4");
+  expect_error(3, "score " + name + to + " --use k_scale=q_scale", "k_scale");
+  expect_error(3, "score " + name + to + " --use cu_seqlens_q=expected", "cu_seqlens_q");
+  expect_error(3, "score " + name + to + " --k-global-scale 0", "k_global_scale");
+  expect_error(3, "score " + name + to + " --compare absent", "absent");
+  expect_error(3, "score " + name + " " + name + to, "more than one file");
+  expect_error(3, "index " + name + to + " --topk 65", "topk");
+  expect_error(3, "index " + name + to + " --topk 4 --force-begin 3 --force-end 2", "force");
+  expect_error(3, "select " + name + to, "max_score");
+  expect_error(3, "quantize " + golden("flat_hq8_hkv2_full") + to + " --use a=q_fp4", "a: ");
+  expect_error(4, "score " + name + to + " --backend nonesuch", "nonesuch");
+}
+
+TEST_F(Tool, MalformedFilesAreOneLine) {
+  const std::string whole = text_of(golden("flat_short_kv_hq4_hkv4_causal")),
+                    to = " -o " + file("result");
+  const auto damaged = [&](const std::string& bytes) {
+    std::ofstream(file("bad"), std::ios::binary) << bytes;
+    return "score " + file("bad") + to;
+  };
+  expect_error(3, "score " + file("absent") + to, "No such file");
+  expect_error(3, "score " + folder_.string() + to, "");
+  expect_error(3, damaged(""), "8");
+  expect_error(3, damaged(whole.substr(0, 100)), "header");
+  expect_error(3, damaged(whole.substr(0, whole.size() - 1)), "data_offsets");
+  expect_error(3, damaged(whole + "x"), "after the last tensor");
+  expect_error(3, damaged(std::string(7, '\0') + "\x80" + whole.substr(8)), "header");
+  expect_error(3, damaged(std::string(8, '\xFF') + whole.substr(8)), "header");
+  std::string other = whole;
+  other.replace(other.find("\"I32\""), 5,
+                "\"I\xff"
+                "2\"");
+  expect_error(3, damaged(other), "JSON");
+}
+
+TEST_F(Tool, OutputThatCannotBeWrittenIsOneLine) {
+  const std::string name = golden("flat_hq4_hkv1_causal");
+  expect_error(5, "score " + name + " -o /dev/full", "No space left");
+  expect_error(5, "score " + name + " -o " + file("no/such/result"), "No such file");
+  expect_error(5, "score " + name + " -o " + folder_.string(), "directory");
+  // A limit of 8 blocks of 512 bytes on the size of files stands for a disk that fills up on the
+  // way.
+  EXPECT_EQ(run("score " + name + " -o " + file("result"), "ulimit -f 8; "), 5) << err;
+  EXPECT_EQ(std::count(err.begin(), err.end(), '\n'), 1) << err;
+  for (const auto& entry : fs::directory_iterator(folder_)) {
+    const std::string left = entry.path().filename().string();
+    EXPECT_TRUE(left == "out" || left == "err") << left;
+  }
+}
+
+}  // namespace
