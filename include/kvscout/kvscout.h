@@ -56,32 +56,32 @@ struct Options {
 // stride). codes: u8 (..., K/2), dense. scales: u8 of scale_layout::bytes(layout, M, K/16) bytes,
 // dense, any shape; padding is written as 0. a_global_sf: the *forward* scale, 2688 / amax.
 struct QuantizeArgs {
-  Tensor a;
-  GlobalScale a_global_sf;
+  Tensor a{};
+  GlobalScale a_global_sf{};
   SfLayout layout = SfLayout::layout_128x4;
-  Tensor codes, scales;
+  Tensor codes{}, scales{};
 };
 KVSCOUT_API void nvfp4_quantize(const QuantizeArgs&, const Options& = {});
 
 // ---- msa_proxy_score_fp4 -----------------------------------------------------------------------
 struct ScoreFp4Args {
-  Tensor q_fp4;    // (Tq, Hq, 64) codes; or (Tq, Hq, 128) bf16/f16 without q_scale
-  Tensor k_fp4;    // flat (Tk, Hkv, 64) or paged (P, Hkv, 128, 64)
-  Tensor q_scale;  // e4m3 bytes, 128x4, dense; row token*Hq + head
-  Tensor k_scale;  // likewise; row token*Hkv + head; paged also (P, Hkv*1024) with a page stride
-  GlobalScale q_global_scale, k_global_scale;  // inverse scales
-  Tensor cu_seqlens_q;                         // i32 (B+1)
-  Tensor cu_seqlens_k;                         // i32 (B+1), flat keys
-  Tensor page_table;                           // i32 (B, width): selects paged keys
-  Tensor seqused_k;                            // i32 (B), paged keys
+  Tensor q_fp4{};    // (Tq, Hq, 64) codes; or (Tq, Hq, 128) bf16/f16 without q_scale
+  Tensor k_fp4{};    // flat (Tk, Hkv, 64) or paged (P, Hkv, 128, 64)
+  Tensor q_scale{};  // e4m3 bytes, 128x4, dense; row token*Hq + head
+  Tensor k_scale{};  // likewise; row token*Hkv + head; paged also (P, Hkv*1024) with a page stride
+  GlobalScale q_global_scale{}, k_global_scale{};  // inverse scales
+  Tensor cu_seqlens_q{};                           // i32 (B+1)
+  Tensor cu_seqlens_k{};                           // i32 (B+1), flat keys
+  Tensor page_table{};                             // i32 (B, width): selects paged keys
+  Tensor seqused_k{};                              // i32 (B), paged keys
   bool causal = true;
   std::int64_t max_seqlen_q = -1;      // bound on the queries of a request; always given
   std::int64_t max_k_tiles = -1;       // columns of the result; always given
-  Tensor output;                       // f32 (H', max_k_tiles, Tq), any strides without overlap
+  Tensor output{};                     // f32 (H', max_k_tiles, Tq), any strides without overlap
   Reduce reduce_heads = Reduce::none;  // H' = Hq, 1 or Hkv
   bool has_q_offset = false;           // q_offset as a number ...
   std::int64_t q_offset = 0;
-  Tensor q_offsets;                                    // ... or as i32 (B)
+  Tensor q_offsets{};                                  // ... or as i32 (B)
   std::int64_t kv_block_start = 0, kv_block_step = 1;  // column n is block start + n*step
 };
 KVSCOUT_API void msa_proxy_score_fp4(const ScoreFp4Args&, const Options& = {});
@@ -91,15 +91,15 @@ KVSCOUT_API std::size_t msa_proxy_score_fp4_workspace(const ScoreFp4Args&, const
 // q (Tq, Hq, 128), k flat (Tk, Hkv, 128) or paged (P, Hkv, 128, 128): bf16 or f16 with k of the
 // same type or e4m3; e4m3 with e4m3. The rest as above.
 struct ScoreArgs {
-  Tensor q, k;
-  Tensor cu_seqlens_q, cu_seqlens_k, page_table, seqused_k;
+  Tensor q{}, k{};
+  Tensor cu_seqlens_q{}, cu_seqlens_k{}, page_table{}, seqused_k{};
   bool causal = true;
   std::int64_t max_seqlen_q = -1, max_k_tiles = -1;
-  Tensor output;
+  Tensor output{};
   Reduce reduce_heads = Reduce::none;
   bool has_q_offset = false;
   std::int64_t q_offset = 0;
-  Tensor q_offsets;
+  Tensor q_offsets{};
   std::int64_t kv_block_start = 0, kv_block_step = 1;
 };
 KVSCOUT_API void msa_proxy_score(const ScoreArgs&, const Options& = {});
@@ -109,12 +109,12 @@ KVSCOUT_API std::size_t msa_proxy_score_workspace(const ScoreArgs&, const Option
 // max_score f32 (H, P, Tq), any strides. output i32 (Tq, H, topk), any strides without overlap: the
 // ids of min(topk, n) blocks in ascending order, then -1.
 struct SelectArgs {
-  Tensor max_score;
+  Tensor max_score{};
   int topk = 16;
   bool has_num_valid_pages = false;  // n of every token as a number (clamped to [0, P]) ...
   std::int64_t num_valid_pages = 0;
-  Tensor num_valid_pages_tensor;  // ... or as i32 (Tq); neither: P
-  Tensor output;
+  Tensor num_valid_pages_tensor{};  // ... or as i32 (Tq); neither: P
+  Tensor output{};
   int force_begin_blocks = 0, force_end_blocks = 0;
   bool skip_masked = false;  // blocks that rank at or below -inf are not chosen unless forced
 };
@@ -126,10 +126,10 @@ KVSCOUT_API void msa_topk_select(const SelectArgs&, const Options& = {});
 // subset, ids are column numbers. output i32 (Tq, H', topk); scores, if given, f32 of that shape,
 // -inf beside -1.
 struct IndexArgs {
-  ScoreFp4Args score;
+  ScoreFp4Args score{};
   int topk = 16;
   int force_begin_blocks = 0, force_end_blocks = 0;
-  Tensor output, scores;
+  Tensor output{}, scores{};
 };
 KVSCOUT_API void msa_index_select_fp4(const IndexArgs&, const Options& = {});
 KVSCOUT_API std::size_t msa_index_select_fp4_workspace(const IndexArgs&, const Options& = {});
@@ -139,10 +139,10 @@ KVSCOUT_API std::size_t msa_index_select_fp4_workspace(const IndexArgs&, const O
 // msa_proxy_score_fp4; slot_mapping i64 (N), N <= T, slot = page*128 + position. Negative slots and
 // slots beyond the pool are skipped. global_scale: the *forward* scale.
 struct AppendArgs {
-  Tensor k;
-  Tensor k_cache_fp4, k_cache_scale;
-  Tensor slot_mapping;
-  GlobalScale global_scale;
+  Tensor k{};
+  Tensor k_cache_fp4{}, k_cache_scale{};
+  Tensor slot_mapping{};
+  GlobalScale global_scale{};
 };
 KVSCOUT_API void msa_index_append_fp4(const AppendArgs&, const Options& = {});
 
