@@ -1,0 +1,267 @@
+// msa_index_select_fp4: a task scores its tile strip by strip and keeps the best of every row, so
+// scores never leave the cache. Where there are too few tiles for the threads (decoding), the
+// columns are split; each split leaves its best in the workspace and a second pass merges them in
+// order.
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "cpu/operations.h"
+#include "cpu/threads.h"
+#include "cpu/tile_list.h"
+#include "cpu/tile_scorer.h"
+#include "cpu/topk.h"
+
+namespace kvscout::cpu {
+namespace {
+
+constexpr float kLowest = -std::numeric_limits<float>::infinity();
+constexpr int kStrip = 64;                          // columns of a strip
+constexpr std::size_t kMostCandidates = 16u << 20;  // bytes of the splits' results
+constexpr std::size_t kMostScratch = 47u << 20;     // bytes of all workers
+
+std::size_t aligned(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+struct IndexPlan {
+  ScorePlan score;
+  int rows = 0;                          // results of a tile
+  std::int64_t tiles = 0;                // at most
+  std::int64_t splits = 1, columns = 0;  // splits of the columns, columns of each
+  std::size_t list_bytes = 0, row_bytes = 0, candidate_bytes = 0, scorer_bytes = 0, strip_bytes = 0,
+              scratch_bytes = 0;
+  int workers = 1;
+
+  int stride() const { return (rows + 7) / 8 * 8; }
+  std::size_t bytes() const {
+    return list_bytes + candidate_bytes + scratch_bytes * static_cast<std::size_t>(workers);
+  }
+};
+
+IndexPlan plan_index(const IndexProblem& ip, int threads) {
+  const ScoreProblem& p = ip.score;
+  IndexPlan plan;
+  plan.score = plan_score(p, threads);
+  plan.rows = (p.reduce == Reduce::none ? plan.score.heads : 1) * plan.score.queries;
+  const std::int64_t batch = p.requests.batch;
+  plan.tiles = std::min<std::int64_t>(p.q.tokens, p.q.tokens / plan.score.queries + batch);
+
+  // A row's forced scores, then for each split a count, ids and scores.
+  const auto row_bytes = [&](std::int64_t splits) {
+    return static_cast<std::size_t>(4 * ip.rule.topk + splits * (4 + 8 * ip.rule.topk));
+  };
+  const std::int64_t rows = plan.tiles * plan.score.head_tasks * plan.rows;
+  const std::int64_t least = std::max<std::int64_t>(
+      1, std::max(batch, p.q.tokens / plan.score.queries) * plan.score.head_tasks);
+  if (threads > 1 && least < 4 * threads) {
+    plan.splits =
+        std::clamp<std::int64_t>(p.max_k_tiles / kStrip, 1, (4 * threads + least - 1) / least);
+    while (plan.splits > 1 &&
+           static_cast<std::size_t>(rows) * row_bytes(plan.splits) > kMostCandidates)
+      plan.splits /= 2;
+  }
+  plan.columns = std::max<std::int64_t>(1, (p.max_k_tiles + plan.splits - 1) / plan.splits);
+  plan.list_bytes = aligned(TileList::bytes(batch));
+  plan.row_bytes = row_bytes(plan.splits);
+  plan.candidate_bytes =
+      plan.splits > 1 ? aligned(static_cast<std::size_t>(rows) * plan.row_bytes) : 0;
+  plan.scorer_bytes = aligned(TileScorer::scratch_bytes(p, chosen_kernels(), plan.score.rows()));
+  plan.strip_bytes = aligned(static_cast<std::size_t>(plan.stride()) * kStrip * 4);
+  plan.scratch_bytes = plan.scorer_bytes + plan.strip_bytes +
+                       aligned(RowTopk::bytes(plan.rows, ip.rule.topk, kStrip));
+  const auto most_workers =
+      static_cast<std::int64_t>(std::max<std::size_t>(1, kMostScratch / plan.scratch_bytes));
+  plan.workers = static_cast<int>(std::clamp<std::int64_t>(
+      std::min<std::int64_t>(threads, most_workers), 1,
+      std::max<std::int64_t>(1, plan.tiles * plan.score.head_tasks * plan.splits)));
+  return plan;
+}
+
+// What the splits of one row left.
+struct Candidates {
+  std::byte* at;
+  int topk;
+  float* forced() const { return reinterpret_cast<float*>(at); }
+  std::byte* split(std::int64_t s) const { return at + 4 * topk + s * (4 + 8 * topk); }
+  std::int32_t& count(std::int64_t s) const { return *reinterpret_cast<std::int32_t*>(split(s)); }
+  std::int32_t* ids(std::int64_t s) const { return reinterpret_cast<std::int32_t*>(split(s) + 4); }
+  float* scores(std::int64_t s) const { return reinterpret_cast<float*>(split(s) + 4 + 4 * topk); }
+};
+
+class Indexer {
+ public:
+  Indexer(const IndexProblem& ip, const IndexPlan& plan, void* workspace)
+      : ip_(ip),
+        p_(ip.score),
+        plan_(plan),
+        memory_(static_cast<std::byte*>(workspace)),
+        tiles_(p_, plan.score.queries, workspace),
+        global_(value_of(p_.q_global) * value_of(p_.k_global)) {}
+
+  void run() {
+    unanswered();
+    // Lengths that overlap (nobody checked them) could make more tiles than fit.
+    const std::int64_t units = std::min(tiles_.count(), plan_.tiles) * plan_.score.head_tasks;
+    for_each_task(plan_.workers, units * plan_.splits, [&](int worker, std::int64_t task) {
+      score_split(worker, task / plan_.splits, task % plan_.splits);
+    });
+    if (plan_.splits > 1)
+      for_each_task(plan_.workers, units,
+                    [&](int worker, std::int64_t unit) { merge(worker, unit); });
+  }
+
+ private:
+  // A unit is a tile and the heads of one task.
+  Tile unit_tile(std::int64_t unit, Span* span) const {
+    Tile t = tiles_.tile(unit / plan_.score.head_tasks, span);
+    set_heads(p_, plan_.score, unit % plan_.score.head_tasks, 0, &t);
+    return t;
+  }
+  int results(const Tile& t) const { return p_.reduce == Reduce::none ? t.rows() : t.count; }
+  std::byte* scratch(int worker) const {
+    return memory_ + plan_.list_bytes + plan_.candidate_bytes +
+           plan_.scratch_bytes * static_cast<std::size_t>(worker);
+  }
+  RowTopk topk(int worker) const {
+    return RowTopk(chosen_kernels(), ip_.rule,
+                   scratch(worker) + plan_.scorer_bytes + plan_.strip_bytes, plan_.rows, kStrip);
+  }
+  void set_ranges(const Tile& t, const Span& s, RowTopk& rows) const {
+    rows.start(results(t));
+    for (int r = 0; r < results(t); ++r) {
+      const std::int64_t limit = s.limit(t.first + r % t.count, p_.requests.causal);
+      rows.ranges()[r] =
+          row_range(ip_.rule, columns_below(limit, p_.block_start, p_.block_step, p_.max_k_tiles));
+    }
+  }
+  Candidates candidates(std::int64_t unit, int row) const {
+    return {memory_ + plan_.list_bytes +
+                static_cast<std::size_t>(unit * plan_.rows + row) * plan_.row_bytes,
+            ip_.rule.topk};
+  }
+
+  void score_split(int worker, std::int64_t unit, std::int64_t split) const {
+    Span span;
+    Tile tile = unit_tile(unit, &span);
+    RowTopk rows = topk(worker);
+    set_ranges(tile, span, rows);
+    const std::int64_t limit = span.limit(tile.first + tile.count - 1, p_.requests.causal);
+    const std::int64_t seen = columns_below(limit, p_.block_start, p_.block_step, p_.max_k_tiles);
+    const std::int64_t end = std::min((split + 1) * plan_.columns, seen);
+    TileScorer scorer(p_, chosen_kernels(), scratch(worker), plan_.score.rows());
+    auto* strip = reinterpret_cast<float*>(scratch(worker) + plan_.scorer_bytes);
+    for (std::int64_t first = split * plan_.columns; first < end; first += kStrip) {
+      const int columns = static_cast<int>(std::min<std::int64_t>(kStrip, end - first));
+      for (int pass = 0; pass < plan_.score.passes; ++pass) {
+        set_heads(p_, plan_.score, unit % plan_.score.head_tasks, pass, &tile);
+        if (plan_.score.passes > 1 || first == split * plan_.columns) scorer.begin(tile, span);
+        for (int c = 0; c < columns; ++c)
+          add_column(tile, scorer.score(p_.block_start + (first + c) * p_.block_step),
+                     scorer.place_step(), pass,
+                     strip + static_cast<std::int64_t>(c) * plan_.stride());
+      }
+      set_heads(p_, plan_.score, unit % plan_.score.head_tasks, 0, &tile);
+      rows.add(strip, plan_.stride(), first, columns);
+    }
+    if (plan_.splits == 1)
+      store(tile, span, rows);
+    else
+      leave(unit, split, tile, rows, split * plan_.columns, end);
+  }
+
+  // Scores of one column into the strip; unscaled until the last pass.
+  void add_column(const Tile& t, const float* best, int step, int pass, float* to) const {
+    const bool last = pass == plan_.score.passes - 1;
+    const auto scaled = [&](float m) { return m == kLowest || !last ? m : global_ * m; };
+    if (p_.reduce == Reduce::none) {
+      for (int r = 0; r < t.rows(); ++r) to[r] = best ? scaled(best[r * step]) : kLowest;
+    } else {
+      for (int i = 0; i < t.count; ++i) {
+        float m = pass == 0 ? kLowest : to[i];
+        for (int h = 0; best && h < t.heads; ++h) {
+          const float x = best[(static_cast<std::int64_t>(h) * t.count + i) * step];
+          m = x > m ? x : m;
+        }
+        to[i] = scaled(m);
+      }
+    }
+    for (int r = results(t); r < plan_.stride(); ++r) to[r] = 0;
+  }
+
+  void store(const Tile& t, const Span& s, const RowTopk& rows) const {
+    for (int r = 0; r < results(t); ++r) {
+      const std::int64_t token = s.q_begin + t.first + r % t.count;
+      const std::int64_t head = p_.reduce == Reduce::none  ? t.head + r / t.count
+                                : p_.reduce == Reduce::all ? 0
+                                                           : t.kv;
+      const SelectOutput& o = ip_.out;
+      rows.store(
+          r, o.ids + token * o.token_stride + head * o.head_stride, o.rank_stride,
+          o.scores ? o.scores + token * o.score_token_stride + head * o.score_head_stride : nullptr,
+          o.score_rank_stride);
+    }
+  }
+
+  // Columns [first, end) of a unit, for the merge.
+  void leave(std::int64_t unit, std::int64_t split, const Tile& t, RowTopk& rows,
+             std::int64_t first, std::int64_t end) const {
+    for (int r = 0; r < results(t); ++r) {
+      const Candidates to = candidates(unit, r);
+      const std::int32_t* ids;
+      const float* scores;
+      to.count(split) = rows.chosen(r, &ids, &scores);
+      std::copy(ids, ids + to.count(split), to.ids(split));
+      std::copy(scores, scores + to.count(split), to.scores(split));
+      rows.for_forced(r, first, end,
+                      [&](std::int64_t place, float score) { to.forced()[place] = score; });
+    }
+  }
+
+  void merge(int worker, std::int64_t unit) const {
+    Span span;
+    const Tile tile = unit_tile(unit, &span);
+    RowTopk rows = topk(worker);
+    set_ranges(tile, span, rows);
+    for (int r = 0; r < results(tile); ++r) {
+      const Candidates from = candidates(unit, r);
+      for (std::int64_t s = 0; s < plan_.splits; ++s)
+        for (int i = 0; i < from.count(s); ++i) rows.offer(r, from.scores(s)[i], from.ids(s)[i]);
+      rows.set_forced_scores(r, from.forced());
+    }
+    store(tile, span, rows);
+  }
+
+  void unanswered() const {
+    for_unanswered(p_, [&](std::int64_t first, std::int64_t last) {
+      const SelectOutput& o = ip_.out;
+      for (std::int64_t i = first; i < last; ++i)
+        for (std::int64_t h = 0; h < p_.out_heads(); ++h)
+          for (int r = 0; r < ip_.rule.topk; ++r) {
+            o.ids[i * o.token_stride + h * o.head_stride + r * o.rank_stride] = -1;
+            if (o.scores)
+              o.scores[i * o.score_token_stride + h * o.score_head_stride +
+                       r * o.score_rank_stride] = kLowest;
+          }
+    });
+  }
+
+  const IndexProblem& ip_;
+  const ScoreProblem& p_;
+  const IndexPlan& plan_;
+  std::byte* memory_;
+  TileList tiles_;
+  float global_;
+};
+
+}  // namespace
+
+std::size_t index_workspace(const IndexProblem& ip, const Launch& l) {
+  return plan_index(ip, most_threads(l.threads)).bytes();
+}
+
+void index(const IndexProblem& ip, const Launch& l) {
+  IndexPlan plan = plan_index(ip, most_threads(l.threads));
+  plan.workers = std::min(plan.workers, thread_count(l.threads));
+  Indexer(ip, plan, l.workspace).run();
+}
+
+}  // namespace kvscout::cpu

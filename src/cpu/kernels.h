@@ -1,0 +1,78 @@
+// What one instruction set offers: plain functions over packed tiles. Tables of them are filled in
+// by simd.cpp (Highway: SSSE3 to AVX-512, NEON) and vnni.cpp (AVX-512 VNNI); the drivers above
+// never see a vector type.
+//
+// A *query tile* is a row of vectors, each of `lanes` query rows side by side, every one of
+// `Route::vector_bytes`. A *key block* is one unpacked block of 128 keys. Both are opaque to the
+// drivers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kvscout/types.h"
+
+namespace kvscout::cpu {
+
+// One block of keys where it lies. Scales are in page form: 1024 bytes, 128x4, row = key.
+struct KeySource {
+  const std::uint8_t* rows = nullptr;
+  std::int64_t stride = 0;               // bytes between keys
+  const std::uint8_t* scales = nullptr;  // only for e2m1
+  Element type = Element::e2m1;
+  int count = 0;  // keys that exist, 1 to 128; nothing past them is read
+};
+
+// The rows of one query vector; unused lanes repeat a used one.
+inline constexpr int kMaxLanes = 16;
+struct QuerySource {
+  const std::uint8_t* rows[kMaxLanes];
+  std::uint64_t scales[kMaxLanes];  // the eight scale bytes of each row, group 0 lowest
+  Element type = Element::e2m1;
+};
+
+// Lanes = query rows. `visible[r]` keys of the block count for row r (null: all 128); `best[r]`
+// becomes the largest logit, -inf if there is none. Both have vectors*lanes entries.
+struct Route {
+  std::size_t vector_bytes = 0, block_bytes = 0;
+  void (*pack)(const QuerySource&, void* vector) = nullptr;
+  void (*unpack)(const KeySource&, void* block) = nullptr;
+  void (*score)(const void* tile, int vectors, const void* block, const std::int32_t* visible,
+                float* best) = nullptr;
+};
+
+// Lanes = keys, for few rows: `tile` holds one vector a row, the row repeated in all lanes.
+using ScoreKeys = void (*)(const void* tile, int rows, const KeySource&,
+                           const std::int32_t* visible, float* best);
+
+struct Kernels {
+  const char* name;
+  int lanes;
+  Route nvfp4;                     // e2m1 x e2m1: exact integers
+  Route grouped;                   // bf16/f16 x e2m1: float32, partial sums are the groups
+  Route interleaved;               // bf16/f16/e4m3 keys: float32, eight interleaved partial sums
+  ScoreKeys score_keys = nullptr;  // e2m1 x e2m1, keys with 128 readable rows
+  int max_rows_of_score_keys = 0;  // `score` is faster beyond
+
+  // Codes and linear scale bytes of `groups` groups of 16 elements. `global`: forward, legal.
+  void (*quantize)(const void* row, Element type, std::int64_t groups, float global,
+                   std::uint8_t* codes, std::uint8_t* scales) = nullptr;
+
+  // Of a strip of scores strip[column*stride + row], rows in eights: a floor of the k-th largest
+  // score of each row (k <= kFloorGroups; NaN ignored; -inf if there is no better one).
+  void (*floor_of)(const float* strip, std::int64_t stride, int columns, int rows, int k,
+                   float* floors) = nullptr;
+  // Bit r%8 of marks[(r/8)*columns + column]: strip[column*stride + r] >= floors[r].
+  void (*mark)(const float* strip, std::int64_t stride, int columns, int rows, const float* floors,
+               std::uint8_t* marks) = nullptr;
+};
+inline constexpr int kFloorGroups = 64;
+
+// Everything that was built and runs on this CPU, fastest first.
+std::span<const Kernels* const> available_kernels();
+
+// The first of them, or the one that the environment variable KVSCOUT_CPU_TARGET names.
+const Kernels& chosen_kernels();
+
+}  // namespace kvscout::cpu

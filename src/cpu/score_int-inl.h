@@ -1,0 +1,290 @@
+// NVFP4 x NVFP4 in exact integers, on any vector width. tile.h has the arithmetic and the layouts.
+//
+// Bound: per (vector of rows, key, group) four u8 x s8 pair products, three 16-bit additions, one
+// widening multiplication, the correction, a conversion, the product of the scales and one fma: 12
+// operations, eight of them on multipliers.
+#include "cpu/kernels.h"
+#include "cpu/tile.h"
+
+#if defined(KVSCOUT_SCORE_INT_INL) == defined(HWY_TARGET_TOGGLE)
+#ifdef KVSCOUT_SCORE_INT_INL
+#undef KVSCOUT_SCORE_INT_INL
+#else
+#define KVSCOUT_SCORE_INT_INL
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstring>
+#include <limits>
+
+#include "cpu/common-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace kvscout::cpu {
+namespace HWY_NAMESPACE {
+
+// 64 bytes of codes -> 128 bytes in the order of tile.h, through a table of 16 bytes.
+HWY_INLINE void unpack_codes(const std::uint8_t* codes,
+                             hn::Vec<hn::FixedTag<std::uint8_t, 16>> table, std::uint8_t* out) {
+  const hn::FixedTag<std::uint8_t, 16> d8;
+  const hn::FixedTag<std::uint16_t, 8> d16;
+  const hn::FixedTag<std::uint32_t, 4> d32;
+  const auto low_nibbles = hn::Set(d8, std::uint8_t{15});
+  for (int c = 0; c < 4; ++c) {
+    const auto x = hn::LoadU(d8, codes + 16 * c);
+    const auto shifted = hn::BitCast(d8, hn::ShiftRight<4>(hn::BitCast(d16, x)));
+    const auto low = hn::BitCast(d32, hn::TableLookupBytes(table, hn::And(x, low_nibbles)));
+    const auto high = hn::BitCast(d32, hn::TableLookupBytes(table, hn::And(shifted, low_nibbles)));
+    hn::StoreU(hn::BitCast(d8, hn::InterleaveLower(d32, low, high)), d8, out + 32 * c);
+    hn::StoreU(hn::BitCast(d8, hn::InterleaveUpper(d32, low, high)), d8, out + 32 * c + 16);
+  }
+}
+
+void pack_int(const QuerySource& source, void* vector) {
+  using Vector = IntQueryVector<kLanes>;
+  Vector& v = *static_cast<Vector*>(vector);
+  const hn::FixedTag<std::uint8_t, 16> d8;
+  const hn::FixedTag<std::uint64_t, 2> d64;
+  const auto table = hn::LoadU(d8, reinterpret_cast<const std::uint8_t*>(kDoubled));
+  const auto offset = hn::Set(d8, std::uint8_t{12});
+  for (int lane = 0; lane < kLanes; ++lane) {
+    alignas(16) std::uint8_t row[kHeadDim];
+    unpack_codes(source.rows[lane], table, row);
+    for (int i = 0; i < 32; ++i) std::memcpy(v.data[i][lane], row + 4 * i, 4);
+    for (int g = 0; g < 8; ++g) {
+      alignas(16) std::uint64_t sums[2];
+      hn::Store(hn::SumsOf8(hn::Add(hn::Load(d8, row + 16 * g), offset)), d64, sums);
+      v.correction[g][lane] = -12 * (static_cast<int>(sums[0] + sums[1]) - 12 * 16);
+      v.scale[g][lane] =
+          0.25f * nvfp4::e4m3_to_float(static_cast<std::uint8_t>(source.scales[lane] >> (8 * g)));
+    }
+  }
+}
+
+void unpack_int(const KeySource& source, void* block) {
+  IntKeyBlock& b = *static_cast<IntKeyBlock*>(block);
+  const hn::FixedTag<std::uint8_t, 16> d8;
+  const auto table = hn::LoadU(d8, kDoubledPlus12);
+  for (int j = 0; j < source.count; ++j)
+    unpack_codes(source.rows + j * source.stride, table, b.data[j]);
+  // Keys are visited in small steps: the rest of the last one must be numbers, whatever they are.
+  for (int j = source.count; j < kBlock && j < source.count + 4; ++j)
+    std::memset(b.data[j], 12, kHeadDim);
+  unpack_scales(source.scales, b.scale);
+}
+
+// A pair of 16-bit sums for every 32-bit lane: k0*q0 + k1*q1, k2*q2 + k3*q3 (no saturation:
+// tile.h).
+HWY_INLINE VI16 pair_products(VU8 k, VI8 q) {
+#if HWY_TARGET == HWY_AVX3
+  return VI16{_mm512_maddubs_epi16(k.raw, q.raw)};
+#elif HWY_TARGET == HWY_AVX2
+  return VI16{_mm256_maddubs_epi16(k.raw, q.raw)};
+#elif HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_SSSE3
+  return VI16{_mm_maddubs_epi16(k.raw, q.raw)};
+#else
+  const DI16 d;
+  const DU16 du;
+  const VI16 k16 = hn::BitCast(d, k), q16 = hn::BitCast(d, q);
+  const VI16 k_even = hn::And(k16, hn::Set(d, 0xFF));
+  const VI16 k_odd = hn::BitCast(d, hn::ShiftRight<8>(hn::BitCast(du, k16)));
+  const VI16 q_even = hn::ShiftRight<8>(hn::ShiftLeft<8>(q16));
+  return hn::Add(hn::Mul(k_even, q_even), hn::Mul(k_odd, hn::ShiftRight<8>(q16)));
+#endif
+}
+
+// The group's integer sum, from pairs; `correction` is added.
+HWY_INLINE VF finish(VI16 pairs, VI correction) {
+  const DI16 d16;
+  const DI d;
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4 || \
+    HWY_TARGET == HWY_SSSE3
+  auto unused = hn::Zero(d);
+  return hn::ConvertTo(
+      DF(), hn::ReorderWidenMulAccumulate(d, pairs, hn::Set(d16, 1), correction, unused));
+#else  // there the accumulator's halves are not those of a 32-bit lane
+  const VI x = hn::BitCast(d, pairs);
+  (void)d16;
+  return hn::ConvertTo(
+      DF(), hn::Add(hn::Add(hn::ShiftRight<16>(x), hn::ShiftRight<16>(hn::ShiftLeft<16>(x))),
+                    correction));
+#endif
+}
+
+// kKeys keys against kVectors vectors: their logits, masked where the row does not see the key.
+template <int kKeys, int kVectors, bool kMasked>
+HWY_INLINE void int_tile(const IntQueryVector<kLanes>* q, const IntKeyBlock& block, int first_key,
+                         const std::int32_t* visible, VF* best) {
+  const DF df;
+  const DI di;
+  const DI8 d8;
+  VF logit[kKeys][kVectors];
+  HWY_UNROLL(8)
+  for (int g = 0; g < 8; ++g) {
+    VI16 pairs[kKeys][kVectors];
+    const std::uint8_t* k = block.data[first_key] + 16 * g;
+    for (int t = 0; t < 4; ++t)
+      for (int i = 0; i < kKeys; ++i) {
+        std::int32_t dword;
+        std::memcpy(&dword, k + i * kHeadDim + 4 * t, 4);
+        const VU8 key = hn::BitCast(DU8(), hn::Set(di, dword));
+        for (int v = 0; v < kVectors; ++v) {
+          const VI16 p = pair_products(key, hn::Load(d8, &q[v].data[4 * g + t][0][0]));
+          pairs[i][v] = t == 0 ? p : hn::Add(pairs[i][v], p);
+        }
+      }
+    for (int v = 0; v < kVectors; ++v) {
+      const VF qs = hn::Load(df, q[v].scale[g]);
+      const VI correction = hn::Load(di, q[v].correction[g]);
+      for (int i = 0; i < kKeys; ++i) {
+        const VF scale = hn::Mul(qs, hn::Set(df, block.scale[first_key + i][g]));
+        const VF sum = finish(pairs[i][v], correction);
+        logit[i][v] = g == 0 ? hn::Mul(sum, scale) : hn::MulAdd(sum, scale, logit[i][v]);
+      }
+    }
+  }
+  for (int v = 0; v < kVectors; ++v)
+    for (int i = 0; i < kKeys; ++i) {
+      VF x = logit[i][v];
+      if (kMasked) x = hide(x, hn::Load(di, visible + v * kLanes), hn::Set(di, first_key + i));
+      best[v] = larger(best[v], x);
+    }
+}
+
+// Rows of one step of `score_int`: kVectors vectors over all keys that one of them sees.
+template <int kKeys, int kVectors>
+HWY_INLINE void int_vectors(const IntQueryVector<kLanes>* q, const IntKeyBlock& block,
+                            const std::int32_t* visible, float* best) {
+  const DF df;
+  const Sight sight = sight_of(visible, kVectors * kLanes);
+  VF maxima[kVectors];
+  for (int v = 0; v < kVectors; ++v)
+    maxima[v] = hn::Set(df, -std::numeric_limits<float>::infinity());
+  if (sight.least == kBlock) {
+    for (int j = 0; j < kBlock; j += kKeys)
+      int_tile<kKeys, kVectors, false>(q, block, j, visible, maxima);
+  } else {
+    for (int j = 0; j < sight.most; j += kKeys)
+      int_tile<kKeys, kVectors, true>(q, block, j, visible, maxima);
+  }
+  for (int v = 0; v < kVectors; ++v) hn::StoreU(maxima[v], df, best + v * kLanes);
+}
+
+void score_int(const void* tile, int vectors, const void* block, const std::int32_t* visible,
+               float* best) {
+  const auto* q = static_cast<const IntQueryVector<kLanes>*>(tile);
+  const auto& b = *static_cast<const IntKeyBlock*>(block);
+  constexpr int kStep = 2;
+  int v = 0;
+  for (; v + kStep <= vectors; v += kStep)
+    int_vectors<2, kStep>(q + v, b, visible ? visible + v * kLanes : nullptr, best + v * kLanes);
+  for (; v < vectors; ++v)
+    int_vectors<4, 1>(q + v, b, visible ? visible + v * kLanes : nullptr, best + v * kLanes);
+}
+
+// ---- lanes = keys ------------------------------------------------------------------------------
+// A vector holds keys r, r+32, r+64, r+96 and, in wider vectors, the same of r+1, ...: the order in
+// which the 128x4 layout holds scale bytes, so that scales need no gathering, and in which 4x4
+// transposes of dwords inside 128-bit blocks leave the codes.
+
+// Sixteen bytes (chunk c) of key r+32*q in each block.
+HWY_INLINE VU32 load_chunk(const KeySource& s, int r, int q, int c) {
+  const hn::FixedTag<std::uint8_t, 16> d8;
+  const std::uint8_t* row = s.rows + (r + 32 * q) * s.stride + 16 * c;
+#if HWY_TARGET == HWY_AVX3
+  __m512i x = _mm512_castsi128_si512(hn::LoadU(d8, row).raw);
+  x = _mm512_inserti32x4(x, hn::LoadU(d8, row + s.stride).raw, 1);
+  x = _mm512_inserti32x4(x, hn::LoadU(d8, row + 2 * s.stride).raw, 2);
+  return VU32{_mm512_inserti32x4(x, hn::LoadU(d8, row + 3 * s.stride).raw, 3)};
+#elif HWY_TARGET == HWY_AVX2
+  const __m256i x = _mm256_castsi128_si256(hn::LoadU(d8, row).raw);
+  return VU32{_mm256_inserti128_si256(x, hn::LoadU(d8, row + s.stride).raw, 1)};
+#else
+  return hn::BitCast(DU32(), hn::LoadU(d8, row));
+#endif
+}
+
+template <int kRows>
+HWY_INLINE void score_some_keys(const IntQueryVector<kLanes>* q, const KeySource& source,
+                                const std::int32_t* visible, float* best) {
+  const DF df;
+  const DI di;
+  const DU32 du;
+  const DU64 du64;
+  const DU8 d8;
+  const DI8 di8;
+  const VU8 table = hn::LoadDup128(d8, kDoubledPlus12);
+  const VU8 low_nibbles = hn::Set(d8, std::uint8_t{15});
+  const VI key_in_step = hn::Load(di, kKeyOfLane);
+  VF maxima[kRows];
+  for (int r = 0; r < kRows; ++r) maxima[r] = hn::Set(df, -std::numeric_limits<float>::infinity());
+
+  for (int first = 0; first < 32; first += kLanes / 4) {
+    VF logit[kRows];
+    // Row addresses are hidden, lest the compiler keep (and spill) loop-invariant vectors of
+    // queries.
+    const IntQueryVector<kLanes>* rows = q;
+    HWY_FENCE_POINTER(rows);
+    VU32 scale_bytes = hn::Undefined(du);
+    for (int c = 0; c < 4; ++c) {
+      const VU32 k0 = load_chunk(source, first, 0, c), k1 = load_chunk(source, first, 1, c);
+      const VU32 k2 = load_chunk(source, first, 2, c), k3 = load_chunk(source, first, 3, c);
+      const auto a0 = hn::BitCast(du64, hn::InterleaveLower(du, k0, k1));
+      const auto a1 = hn::BitCast(du64, hn::InterleaveUpper(du, k0, k1));
+      const auto b0 = hn::BitCast(du64, hn::InterleaveLower(du, k2, k3));
+      const auto b1 = hn::BitCast(du64, hn::InterleaveUpper(du, k2, k3));
+      const VU8 dwords[4] = {hn::BitCast(d8, hn::InterleaveLower(du64, a0, b0)),
+                             hn::BitCast(d8, hn::InterleaveUpper(du64, a0, b0)),
+                             hn::BitCast(d8, hn::InterleaveLower(du64, a1, b1)),
+                             hn::BitCast(d8, hn::InterleaveUpper(du64, a1, b1))};
+      if (c % 2 == 0)
+        scale_bytes = hn::LoadU(
+            du, reinterpret_cast<const std::uint32_t*>(source.scales + first * 16 + c / 2 * 512));
+      for (int half = 0; half < 2; ++half) {
+        const int g = 2 * c + half;
+        VU8 k[4];
+        for (int n = 0; n < 2; ++n) {
+          const VU8 x = dwords[2 * half + n];
+          const VU8 high = hn::BitCast(d8, hn::ShiftRight<4>(hn::BitCast(du, x)));
+          k[2 * n] = hn::TableLookupBytes(table, hn::And(x, low_nibbles));
+          k[2 * n + 1] = hn::TableLookupBytes(table, hn::And(high, low_nibbles));
+        }
+        const VF ks = scales_of_low_bytes(scale_bytes);
+        scale_bytes = hn::ShiftRight<8>(scale_bytes);
+        for (int r = 0; r < kRows; ++r) {
+          VI16 pairs = pair_products(k[0], hn::Load(di8, &rows[r].data[4 * g][0][0]));
+          for (int t = 1; t < 4; ++t)
+            pairs =
+                hn::Add(pairs, pair_products(k[t], hn::Load(di8, &rows[r].data[4 * g + t][0][0])));
+          const VF sum = finish(pairs, hn::Load(di, rows[r].correction[g]));
+          const VF scale = hn::Mul(ks, hn::Load(df, rows[r].scale[g]));
+          logit[r] = g == 0 ? hn::Mul(sum, scale) : hn::MulAdd(sum, scale, logit[r]);
+        }
+      }
+    }
+    for (int r = 0; r < kRows; ++r) {
+      VF x = logit[r];
+      if (visible)
+        x = hide(x, hn::Set(di, visible[r * kLanes]), hn::Add(key_in_step, hn::Set(di, first)));
+      maxima[r] = larger(maxima[r], x);
+    }
+  }
+  for (int r = 0; r < kRows; ++r) best[r * kLanes] = hn::GetLane(hn::MaxOfLanes(df, maxima[r]));
+}
+
+void score_keys_int(const void* tile, int rows, const KeySource& source,
+                    const std::int32_t* visible, float* best) {
+  const auto* q = static_cast<const IntQueryVector<kLanes>*>(tile);
+  int r = 0;
+  const auto seen = [&] { return visible ? visible + r * kLanes : nullptr; };
+  for (; r + 4 <= rows; r += 4) score_some_keys<4>(q + r, source, seen(), best + r * kLanes);
+  if (rows - r == 3) score_some_keys<3>(q + r, source, seen(), best + r * kLanes);
+  if (rows - r == 2) score_some_keys<2>(q + r, source, seen(), best + r * kLanes);
+  if (rows - r == 1) score_some_keys<1>(q + r, source, seen(), best + r * kLanes);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace kvscout::cpu
+HWY_AFTER_NAMESPACE();
+#endif

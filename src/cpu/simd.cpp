@@ -1,0 +1,80 @@
+// The kernels of every instruction set that Highway knows, from one source, as tables.
+// No sizeless vectors here: on Arm the NEON code serves.
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/simd.cpp"
+// clang-format off
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+// clang-format on
+
+#include "cpu/quantize-inl.h"
+#include "cpu/score_float-inl.h"
+#include "cpu/score_int-inl.h"
+#include "cpu/topk-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace kvscout::cpu {
+namespace HWY_NAMESPACE {
+
+const Kernels& table() {
+  static const Kernels kernels = {
+      .name = HWY_TARGET == HWY_AVX3    ? "avx512"
+              : HWY_TARGET == HWY_AVX2  ? "avx2"
+              : HWY_TARGET == HWY_SSE4  ? "sse4"
+              : HWY_TARGET == HWY_SSSE3 ? "ssse3"
+              : HWY_TARGET == HWY_NEON  ? "neon"
+                                        : "portable",
+      .lanes = kLanes,
+      .nvfp4 = {sizeof(IntQueryVector<kLanes>), sizeof(IntKeyBlock), pack_int, unpack_int,
+                score_int},
+      .grouped = {sizeof(FloatQueryVector<kLanes>), sizeof(FloatKeyBlock), pack_float, unpack_float,
+                  score_float<16, 1>},
+      .interleaved = {sizeof(FloatQueryVector<kLanes>), sizeof(FloatKeyBlock), pack_float,
+                      unpack_float, score_float<1, 8>},
+      .score_keys = score_keys_int,
+      .max_rows_of_score_keys = kLanes - 1,
+      .quantize = quantize,
+      .floor_of = floor_of,
+      .mark = mark,
+  };
+  return kernels;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace kvscout::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace kvscout::cpu {
+
+int highway_kernels(const Kernels** list) {
+  int count = 0;
+#if HWY_ARCH_X86
+  __builtin_cpu_init();
+#if HWY_TARGETS & HWY_AVX3
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512cd"))
+    list[count++] = &N_AVX3::table();
+#endif
+#if HWY_TARGETS & HWY_AVX2
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+      __builtin_cpu_supports("bmi2"))
+    list[count++] = &N_AVX2::table();
+#endif
+#if HWY_TARGETS & HWY_SSE4
+  if (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("aes") &&
+      __builtin_cpu_supports("pclmul"))
+    list[count++] = &N_SSE4::table();
+#endif
+#if HWY_TARGETS & HWY_SSSE3
+  if (__builtin_cpu_supports("ssse3")) list[count++] = &N_SSSE3::table();
+#endif
+#endif
+  if (count == 0) list[count++] = &HWY_STATIC_DISPATCH(table)();
+  return count;
+}
+
+}  // namespace kvscout::cpu
+#endif

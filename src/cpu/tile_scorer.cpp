@@ -1,0 +1,166 @@
+#include "cpu/tile_scorer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "kvscout/nvfp4.h"
+#include "kvscout/scale_layout.h"
+
+namespace kvscout::cpu {
+namespace {
+
+const std::uint8_t* at(const void* base, std::int64_t bytes) {
+  return static_cast<const std::uint8_t*>(base) + bytes;
+}
+
+const Route& route_of(const ScoreProblem& p, const Kernels& k) {
+  return p.k.type != Element::e2m1   ? k.interleaved
+         : p.q.type != Element::e2m1 ? k.grouped
+                                     : k.nvfp4;
+}
+
+std::size_t rounded(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// Vectors that `rows` rows may need: one each where lanes are keys.
+int vectors_for(const Kernels& k, int rows) {
+  return std::max((rows + k.lanes - 1) / k.lanes, std::min(rows, k.max_rows_of_score_keys));
+}
+
+constexpr std::size_t kCodesCopy = kBlock * nvfp4::kRowBytes,
+                      kScalesCopy = scale_layout::kPageBytes;
+
+}  // namespace
+
+std::size_t TileScorer::scratch_bytes(const ScoreProblem& p, const Kernels& k, int rows) {
+  const Route& route = route_of(p, k);
+  const auto vectors = static_cast<std::size_t>(vectors_for(k, rows));
+  return rounded(vectors * route.vector_bytes) + rounded(route.block_bytes) + kCodesCopy +
+         kScalesCopy + 2 * rounded(vectors * k.lanes * 4);
+}
+
+TileScorer::TileScorer(const ScoreProblem& p, const Kernels& k, void* scratch, int rows)
+    : p_(p), kernels_(k), route_(route_of(p, k)) {
+  auto* next = static_cast<std::byte*>(scratch);
+  const auto take = [&](std::size_t bytes) { return std::exchange(next, next + rounded(bytes)); };
+  const auto vectors = static_cast<std::size_t>(vectors_for(k, rows));
+  queries_ = take(vectors * route_.vector_bytes);
+  block_ = take(route_.block_bytes);
+  codes_ = reinterpret_cast<std::uint8_t*>(take(kCodesCopy));
+  scales_ = reinterpret_cast<std::uint8_t*>(take(kScalesCopy));
+  visible_ = reinterpret_cast<std::int32_t*>(take(vectors * k.lanes * 4));
+  best_ = reinterpret_cast<float*>(take(vectors * k.lanes * 4));
+}
+
+void TileScorer::begin(const Tile& tile, const Span& span) {
+  tile_ = tile;
+  span_ = span;
+  by_keys_ = &route_ == &kernels_.nvfp4 && kernels_.score_keys &&
+             tile.rows() <= kernels_.max_rows_of_score_keys;
+  vectors_ = by_keys_ ? tile.rows() : (tile.rows() + kernels_.lanes - 1) / kernels_.lanes;
+  pack();
+}
+
+void TileScorer::pack() {
+  QuerySource source;
+  source.type = p_.q.type;
+  const int last = tile_.rows() - 1;
+  for (int v = 0; v < vectors_; ++v) {
+    for (int lane = 0; lane < kernels_.lanes; ++lane) {
+      const int row = std::min(by_keys_ ? v : v * kernels_.lanes + lane, last);
+      const std::int64_t token = span_.q_begin + tile_.first + row % tile_.count;
+      const std::int64_t head = tile_.head + row / tile_.count;
+      source.rows[lane] = at(p_.q.data, token * p_.q.token_stride + head * p_.q.head_stride);
+      if (p_.q.scale) {
+        const std::uint8_t* s = p_.q.scale + scale_layout::row_128x4(token * p_.q.heads + head);
+        std::memcpy(&source.scales[lane], s, 4);
+        std::memcpy(reinterpret_cast<char*>(&source.scales[lane]) + 4,
+                    s + scale_layout::kSecondHalf, 4);
+      }
+    }
+    route_.pack(source, queries_ + static_cast<std::size_t>(v) * route_.vector_bytes);
+  }
+}
+
+// Where the keys of a block lie; copies what the kernels cannot use in place. False: no such page.
+bool TileScorer::find_keys(std::int64_t block, KeySource* source) {
+  const Keys& k = p_.k;
+  const std::int64_t first = block * kBlock;
+  source->type = k.type;
+  source->stride = k.token_stride;
+  source->count = static_cast<int>(std::min<std::int64_t>(kBlock, span_.k_count - first));
+  if (k.paged) {
+    const Requests& r = p_.requests;
+    const std::int64_t page =
+        r.page_table[tile_.request * r.table_row_stride + block * r.table_column_stride];
+    if (page < 0 || page >= k.count) return false;
+    source->rows = at(k.data, page * k.page_stride + tile_.kv * k.head_stride);
+    if (k.scale)
+      source->scales = k.scale + page * k.scale_page_stride + tile_.kv * scale_layout::kPageBytes;
+    return true;
+  }
+  const std::int64_t token = span_.k_begin + first;
+  source->rows = at(k.data, token * k.token_stride + tile_.kv * k.head_stride);
+  if (!k.scale) return true;
+  if (k.heads == 1 && token % kBlock == 0) {
+    source->scales = k.scale + scale_layout::row_128x4(token);
+  } else {
+    for (int j = 0; j < source->count; ++j) {
+      const std::uint8_t* s = k.scale + scale_layout::row_128x4((token + j) * k.heads + tile_.kv);
+      std::uint8_t* to = scales_ + scale_layout::row_128x4(j);
+      std::memcpy(to, s, 4);
+      std::memcpy(to + scale_layout::kSecondHalf, s + scale_layout::kSecondHalf, 4);
+    }
+    for (int j = source->count; j < kBlock; ++j) {
+      std::memset(scales_ + scale_layout::row_128x4(j), 0, 4);
+      std::memset(scales_ + scale_layout::row_128x4(j) + scale_layout::kSecondHalf, 0, 4);
+    }
+    source->scales = scales_;
+  }
+  if (by_keys_ && source->count < kBlock) {  // that kernel reads 128 rows
+    for (int j = 0; j < source->count; ++j)
+      std::memcpy(codes_ + j * nvfp4::kRowBytes, source->rows + j * source->stride,
+                  nvfp4::kRowBytes);
+    std::memset(codes_ + source->count * nvfp4::kRowBytes, 0,
+                static_cast<std::size_t>(kBlock - source->count) * nvfp4::kRowBytes);
+    source->rows = codes_;
+    source->stride = nvfp4::kRowBytes;
+  }
+  return true;
+}
+
+// Keys of the block that each row sees; null where all rows see all 128.
+const std::int32_t* TileScorer::visible_keys(std::int64_t first_key) {
+  const bool causal = p_.requests.causal;
+  if (span_.limit(tile_.first, causal) - first_key >= kBlock) return nullptr;
+  const auto keys_of = [&](int i) {
+    const std::int64_t limit = span_.limit(tile_.first + i, causal);
+    return static_cast<std::int32_t>(clamp(limit - first_key, 0, kBlock));
+  };
+  if (by_keys_) {
+    for (int r = 0; r < tile_.rows(); ++r) visible_[r * kernels_.lanes] = keys_of(r % tile_.count);
+    return visible_;
+  }
+  for (int i = 0; i < tile_.count; ++i) visible_[i] = keys_of(i);
+  const int padded = vectors_ * kernels_.lanes;
+  for (int r = tile_.count; r < tile_.rows(); ++r) visible_[r] = visible_[r - tile_.count];
+  for (int r = tile_.rows(); r < padded; ++r) visible_[r] = visible_[tile_.rows() - 1];
+  return visible_;
+}
+
+const float* TileScorer::score(std::int64_t block) {
+  const std::int64_t first_key = block * kBlock;
+  if (span_.limit(tile_.first + tile_.count - 1, p_.requests.causal) <= first_key) return nullptr;
+  KeySource source;
+  if (!find_keys(block, &source)) return nullptr;
+  const std::int32_t* visible = visible_keys(first_key);
+  if (by_keys_) {
+    kernels_.score_keys(queries_, vectors_, source, visible, best_);
+  } else {
+    route_.unpack(source, block_);
+    route_.score(queries_, vectors_, block_, visible, best_);
+  }
+  return best_;
+}
+
+}  // namespace kvscout::cpu

@@ -1,0 +1,357 @@
+// Every instruction set of this machine gives the bits of the reference back end, for all
+// operations, on random problems: ragged batches, any number of heads, any strides, masks,
+// reductions, block subsets. Without fma (SSE) the float routes are compared within the contract's
+// tolerance instead.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "cpu/kernels.h"
+#include "kvscout/float_types.h"
+#include "kvscout/kvscout.h"
+#include "kvscout/scale_layout.h"
+
+namespace kvscout {
+namespace {
+
+struct Random {
+  std::mt19937_64 engine;
+  std::int64_t below(std::int64_t n) {
+    return n <= 0 ? 0 : static_cast<std::int64_t>(engine() % static_cast<std::uint64_t>(n));
+  }
+  std::int64_t between(std::int64_t a, std::int64_t b) { return a + below(b - a + 1); }
+  bool one_in(int n) { return below(n) == 0; }
+};
+
+bool has_fma(const std::string& target) { return target.find("sse") == std::string::npos; }
+
+// Options that force the reference, or an instruction set of the back end `cpu`.
+Options with(const std::string& target, std::vector<std::uint8_t>& workspace, std::size_t bytes,
+             int threads) {
+  Options o;
+  o.backend = target.empty() ? "reference" : "cpu";
+  if (!target.empty()) setenv("KVSCOUT_CPU_TARGET", target.c_str(), 1);
+  workspace.assign(bytes + 256, 0xA5);
+  o.workspace =
+      workspace.data() + (256 - reinterpret_cast<std::uintptr_t>(workspace.data()) % 256) % 256;
+  o.workspace_bytes = bytes;
+  o.threads = threads;
+  return o;
+}
+
+struct Problem {
+  std::vector<std::uint8_t> q, k, q_scale, k_scale;
+  std::vector<std::int32_t> cu_q{0}, cu_k{0}, used, table, offsets;
+  ScoreFp4Args fp4;
+  ScoreArgs plain;
+  std::int64_t tokens = 0, heads = 1;
+};
+
+void fill(Random& r, std::vector<std::uint8_t>& bytes, DType type, bool wild) {
+  for (auto& b : bytes) b = static_cast<std::uint8_t>(r.engine());
+  if (type != DType::bf16 && type != DType::f16) return;
+  for (std::size_t i = 0; i + 1 < bytes.size(); i += 2) {
+    std::normal_distribution<float> normal;
+    if (wild && r.one_in(50)) continue;  // any bits: NaN, infinities, subnormals
+    const float x = normal(r.engine);
+    const std::uint16_t h = type == DType::bf16 ? float_to_bf16(x) : float_to_f16(x);
+    std::memcpy(&bytes[i], &h, 2);
+  }
+}
+
+// codes: NVFP4 keys. Queries are codes, or 16-bit floats; without codes keys may also be e4m3.
+void make(Random& r, Problem& p, bool nvfp4_keys) {
+  const DType wide = r.one_in(2) ? DType::bf16 : DType::f16;
+  const DType q_type =
+      nvfp4_keys ? (r.one_in(3) ? wide : DType::u8) : (r.one_in(4) ? DType::e4m3 : wide);
+  const DType k_type =
+      nvfp4_keys ? DType::u8 : (r.one_in(2) || q_type == DType::e4m3 ? DType::e4m3 : q_type);
+  const std::int64_t q_row = q_type == DType::u8 ? 64 : 128, k_row = nvfp4_keys ? 64 : 128;
+  const std::int64_t batch = r.between(1, 3), hkv = r.between(1, 3),
+                     group = r.between(1, r.one_in(4) ? 20 : 5);
+  const std::int64_t hq = hkv * group;
+  const bool paged = r.one_in(2), causal = !r.one_in(3), wild = r.one_in(3);
+  std::int64_t width = 0, longest = 0, max_q = 1;
+  if (r.one_in(4)) p.cu_q[0] = static_cast<std::int32_t>(r.below(4));
+  for (std::int64_t b = 0; b < batch; ++b) {
+    const auto q = static_cast<std::int32_t>(r.one_in(8)   ? 0
+                                             : r.one_in(3) ? r.between(1, 60)
+                                                           : r.between(1, 4));
+    const auto k = static_cast<std::int32_t>(r.one_in(8) ? 0 : r.between(1, 700));
+    p.cu_q.push_back(p.cu_q.back() + q);
+    p.cu_k.push_back(p.cu_k.back() + k);
+    p.used.push_back(k);
+    p.offsets.push_back(static_cast<std::int32_t>(r.between(-20, 600)));
+    longest = std::max<std::int64_t>(longest, k);
+    max_q = std::max<std::int64_t>(max_q, q);
+  }
+  p.tokens = p.cu_q.back() + r.below(3);
+  width = (longest + 127) / 128 + r.below(2);
+
+  const std::int64_t q_pad = r.one_in(2) ? r.below(3) * 8 : 0,
+                     k_pad = r.one_in(2) ? r.below(3) * 8 : 0;
+  const std::int64_t q_size = bytes_of(q_type), k_size = bytes_of(k_type);
+  p.q.resize(static_cast<std::size_t>(p.tokens * hq * (q_row + q_pad) * q_size + 64));
+  fill(r, p.q, q_type, wild);
+  p.q_scale.resize(
+      static_cast<std::size_t>(scale_layout::bytes(SfLayout::layout_128x4, p.tokens * hq, 8)));
+  fill(r, p.q_scale, DType::u8, wild);
+  const Tensor q = Tensor(p.q.data(), q_type, {p.tokens, hq, q_row})
+                       .strided({hq * (q_row + q_pad), q_row + q_pad, 1});
+  Tensor k, table, used;
+  if (paged) {
+    const std::int64_t pages = batch * width + 3;
+    const std::int64_t page = hkv * 128 * (k_row + k_pad);
+    p.k.resize(static_cast<std::size_t>(pages * page * k_size + 64));
+    k = Tensor(p.k.data(), k_type, {pages, hkv, 128, k_row})
+            .strided({page, 128 * (k_row + k_pad), k_row + k_pad, 1});
+    p.k_scale.resize(static_cast<std::size_t>(pages * hkv * 1024));
+    for (std::int64_t i = 0; i < batch * width; ++i)
+      p.table.push_back(
+          static_cast<std::int32_t>(r.one_in(12) ? r.between(-2, pages + 1) : r.below(pages)));
+    table = Tensor(p.table.data(), DType::i32, {batch, width});
+    used = Tensor(p.used.data(), DType::i32, {batch});
+  } else {
+    const std::int64_t tk = p.cu_k.back() + r.below(3);
+    p.k.resize(static_cast<std::size_t>(tk * hkv * (k_row + k_pad) * k_size + 64));
+    k = Tensor(p.k.data(), k_type, {tk, hkv, k_row})
+            .strided({hkv * (k_row + k_pad), k_row + k_pad, 1});
+    p.k_scale.resize(
+        static_cast<std::size_t>(scale_layout::bytes(SfLayout::layout_128x4, tk * hkv, 8)));
+  }
+  fill(r, p.k, k_type, wild);
+  fill(r, p.k_scale, DType::u8, wild);
+
+  const auto common = [&](auto& a) {
+    a.cu_seqlens_q = Tensor(p.cu_q.data(), DType::i32, {batch + 1});
+    if (paged) {
+      a.page_table = table;
+      a.seqused_k = used;
+    } else {
+      a.cu_seqlens_k = Tensor(p.cu_k.data(), DType::i32, {batch + 1});
+    }
+    a.causal = causal;
+    a.max_seqlen_q = max_q + r.below(3);
+    a.reduce_heads = r.one_in(2) ? Reduce::none : r.one_in(2) ? Reduce::all : Reduce::kv_group;
+    if (r.one_in(3)) a.q_offsets = Tensor(p.offsets.data(), DType::i32, {batch});
+    if (r.one_in(4)) a.kv_block_start = r.below(2), a.kv_block_step = r.between(1, 2);
+    const std::int64_t columns =
+        ((longest + 127) / 128 - a.kv_block_start + a.kv_block_step - 1) / a.kv_block_step;
+    a.max_k_tiles = std::max<std::int64_t>(0, columns + r.between(-1, 1));
+    p.heads = a.reduce_heads == Reduce::none ? hq : a.reduce_heads == Reduce::all ? 1 : hkv;
+  };
+  if (nvfp4_keys) {
+    ScoreFp4Args& a = p.fp4;
+    a.q_fp4 = q;
+    a.k_fp4 = k;
+    a.q_global_scale.value = 1;
+    if (q_type == DType::u8) {
+      a.q_scale =
+          Tensor(p.q_scale.data(), DType::u8, {static_cast<std::int64_t>(p.q_scale.size())});
+      a.q_global_scale.value = 0.37f;
+    }
+    a.k_scale = Tensor(p.k_scale.data(), DType::u8, {static_cast<std::int64_t>(p.k_scale.size())});
+    a.k_global_scale.value = 1.7f;
+    common(a);
+  } else {
+    p.plain.q = q;
+    p.plain.k = k;
+    common(p.plain);
+  }
+}
+
+void expect_same(const std::vector<float>& got, const std::vector<float>& want, bool exact,
+                 const std::string& what) {
+  ASSERT_EQ(got.size(), want.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    if (std::memcmp(&got[i], &want[i], 4) == 0) continue;
+    const bool close = !exact && std::isfinite(got[i]) && std::isfinite(want[i]) &&
+                       std::fabs(got[i] - want[i]) <= 1e-4f * (1 + std::fabs(want[i]));
+    ASSERT_TRUE(close) << what << ": element " << i << " is " << got[i] << ", expected " << want[i];
+  }
+}
+
+std::vector<float> run_score(Problem& p, bool nvfp4_keys, const std::string& target, int threads,
+                             int layout) {
+  const std::int64_t tiles = nvfp4_keys ? p.fp4.max_k_tiles : p.plain.max_k_tiles;
+  std::vector<float> out(static_cast<std::size_t>(p.heads * tiles * p.tokens), 77.0f);
+  Tensor t(out.data(), DType::f32, {p.heads, tiles, p.tokens});
+  if (layout == 1) t = t.strided({tiles, 1, p.heads * tiles});
+  std::vector<std::uint8_t> workspace;
+  if (nvfp4_keys) {
+    p.fp4.output = t;
+    Options o = with(target, workspace, 0, threads);
+    o = with(target, workspace, msa_proxy_score_fp4_workspace(p.fp4, o), threads);
+    msa_proxy_score_fp4(p.fp4, o);
+  } else {
+    p.plain.output = t;
+    Options o = with(target, workspace, 0, threads);
+    o = with(target, workspace, msa_proxy_score_workspace(p.plain, o), threads);
+    msa_proxy_score(p.plain, o);
+  }
+  return out;
+}
+
+void compare_scores(bool nvfp4_keys, int rounds) {
+  for (int seed = 0; seed < rounds; ++seed) {
+    Random r{std::mt19937_64(static_cast<std::uint64_t>(seed) + 1000 * nvfp4_keys)};
+    Problem p;
+    make(r, p, nvfp4_keys);
+    const int layout = static_cast<int>(r.below(2)), threads = static_cast<int>(r.between(1, 2));
+    const auto want = run_score(p, nvfp4_keys, "", 1, layout);
+    for (const cpu::Kernels* k : cpu::available_kernels()) {
+      const bool exact = has_fma(k->name) || (nvfp4_keys && p.fp4.q_scale.defined);
+      const auto got = run_score(p, nvfp4_keys, k->name, threads, layout);
+      expect_same(got, want, exact, std::string(k->name) + ", seed " + std::to_string(seed));
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(CpuTargets, Nvfp4Scores) { compare_scores(true, 300); }
+TEST(CpuTargets, FloatScores) { compare_scores(false, 200); }
+
+TEST(CpuTargets, Index) {
+  for (int seed = 0; seed < 200; ++seed) {
+    Random r{std::mt19937_64(static_cast<std::uint64_t>(seed) + 5000)};
+    Problem p;
+    do {
+      p = Problem();
+      make(r, p, true);
+    } while (!p.fp4.q_scale.defined);  // without fma, other queries may be chosen
+    IndexArgs a;
+    a.score = p.fp4;
+    a.topk = static_cast<int>(r.between(1, 8));
+    a.force_begin_blocks = static_cast<int>(r.between(0, a.topk / 2));
+    a.force_end_blocks = static_cast<int>(r.between(0, a.topk - a.force_begin_blocks));
+    const auto size = static_cast<std::size_t>(p.tokens * p.heads * a.topk);
+    const auto run = [&](const std::string& target, int threads, std::vector<std::int32_t>& ids,
+                         std::vector<float>& scores) {
+      ids.assign(size, 77);
+      scores.assign(size, 77);
+      a.output = Tensor(ids.data(), DType::i32, {p.tokens, p.heads, a.topk});
+      a.scores = Tensor(scores.data(), DType::f32, {p.tokens, p.heads, a.topk});
+      std::vector<std::uint8_t> workspace;
+      Options o = with(target, workspace, 0, threads);
+      o = with(target, workspace, msa_index_select_fp4_workspace(a, o), threads);
+      msa_index_select_fp4(a, o);
+    };
+    std::vector<std::int32_t> ids, want_ids;
+    std::vector<float> scores, want_scores;
+    run("", 1, want_ids, want_scores);
+    for (const cpu::Kernels* k : cpu::available_kernels())
+      for (int threads = 1; threads <= 2; ++threads) {
+        run(k->name, threads, ids, scores);
+        ASSERT_EQ(ids, want_ids) << k->name << ", seed " << seed;
+        expect_same(scores, want_scores, true,
+                    std::string(k->name) + ", seed " + std::to_string(seed));
+        if (testing::Test::HasFatalFailure()) return;
+      }
+  }
+}
+
+TEST(CpuTargets, Select) {
+  for (int seed = 0; seed < 200; ++seed) {
+    Random r{std::mt19937_64(static_cast<std::uint64_t>(seed) + 9000)};
+    const std::int64_t heads = r.between(1, 3), tokens = r.between(1, 150);
+    const std::int64_t tiles = r.one_in(4) ? r.between(500, 1300) : r.between(1, 200);
+    std::vector<float> scores(static_cast<std::size_t>(heads * tiles * tokens));
+    const int style = static_cast<int>(r.below(4));
+    for (auto& x : scores) {
+      x = static_cast<float>(static_cast<std::int32_t>(r.engine())) * 1e-6f;
+      if (style == 1)
+        x = static_cast<float>(r.between(-2, 2)) * (r.one_in(2) ? 1.0f : -1.0f);    // ties, +-0
+      if (style == 2) x = nvfp4::float_of(static_cast<std::uint32_t>(r.engine()));  // any bits
+      if (style == 3 && !r.one_in(10)) x = -std::numeric_limits<float>::infinity();
+    }
+    std::vector<std::int32_t> valid(static_cast<std::size_t>(tokens));
+    for (auto& v : valid) v = static_cast<std::int32_t>(r.between(-1, tiles + 1));
+    SelectArgs a;
+    a.topk = static_cast<int>(r.one_in(3) ? r.between(1, 64) : 16);
+    a.force_begin_blocks = static_cast<int>(r.one_in(2) ? 0 : r.between(0, a.topk / 2));
+    a.force_end_blocks =
+        static_cast<int>(r.one_in(2) ? 0 : r.between(0, a.topk - a.force_begin_blocks));
+    a.skip_masked = r.one_in(3);
+    a.max_score = Tensor(scores.data(), DType::f32, {heads, tiles, tokens});
+    if (r.one_in(3)) a.max_score = a.max_score.strided({1, heads, heads * tiles});
+    if (r.one_in(2)) a.num_valid_pages_tensor = Tensor(valid.data(), DType::i32, {tokens});
+    std::vector<std::int32_t> want(static_cast<std::size_t>(tokens * heads * a.topk)), got;
+    std::vector<std::uint8_t> none;
+    a.output = Tensor(want.data(), DType::i32, {tokens, heads, a.topk});
+    msa_topk_select(a, with("", none, 0, 1));
+    for (const cpu::Kernels* k : cpu::available_kernels()) {
+      got.assign(want.size(), 77);
+      a.output = Tensor(got.data(), DType::i32, {tokens, heads, a.topk});
+      msa_topk_select(a, with(k->name, none, 0, 2));
+      ASSERT_EQ(got, want) << k->name << ", seed " << seed;
+    }
+  }
+}
+
+TEST(CpuTargets, Quantize) {
+  for (int seed = 0; seed < 150; ++seed) {
+    Random r{std::mt19937_64(static_cast<std::uint64_t>(seed) + 7000)};
+    const std::int64_t rows = r.between(1, 140),
+                       columns = 16 * (r.one_in(4) ? r.between(1, 300) : r.between(1, 17));
+    const DType type = r.one_in(3) ? DType::f32 : r.one_in(2) ? DType::f16 : DType::bf16;
+    std::vector<std::uint8_t> data(static_cast<std::size_t>(rows * columns * bytes_of(type)));
+    const int style = static_cast<int>(r.below(3));
+    fill(r, data, type, style == 1);
+    if (type == DType::f32 || style == 2) {
+      if (type == DType::f32)
+        for (std::size_t i = 0; i < data.size(); i += 4) {
+          std::normal_distribution<float> normal;
+          const float x = style == 1 ? std::round(normal(r.engine) * 8) / 4 : normal(r.engine);
+          if (style != 2) std::memcpy(&data[i], &x, 4);
+        }
+      else
+        for (auto& b : data) b = static_cast<std::uint8_t>(r.engine());  // any bits
+    }
+    QuantizeArgs a;
+    a.a = Tensor(data.data(), type, {rows, columns});
+    a.layout = static_cast<SfLayout>(r.below(3));
+    a.a_global_sf.value =
+        r.one_in(3)
+            ? 1.0f
+            : std::exp2(static_cast<float>(r.between(-30, 30)) * (r.one_in(4) ? 4.0f : 0.3f));
+    const auto run = [&](const std::string& target, std::vector<std::uint8_t>& codes,
+                         std::vector<std::uint8_t>& scales) {
+      codes.assign(static_cast<std::size_t>(rows * columns / 2), 0x5A);
+      scales.assign(static_cast<std::size_t>(scale_layout::bytes(a.layout, rows, columns / 16)),
+                    0x5A);
+      a.codes = Tensor(codes.data(), DType::u8, {rows, columns / 2});
+      a.scales = Tensor(scales.data(), DType::u8, {static_cast<std::int64_t>(scales.size())});
+      std::vector<std::uint8_t> none;
+      nvfp4_quantize(a, with(target, none, 0, 2));
+    };
+    std::vector<std::uint8_t> codes, scales, want_codes, want_scales;
+    run("", want_codes, want_scales);
+    for (const cpu::Kernels* k : cpu::available_kernels()) {
+      run(k->name, codes, scales);
+      const auto first_difference = [](const auto& x, const auto& y) {
+        return std::mismatch(x.begin(), x.end(), y.begin()).first - x.begin();
+      };
+      ASSERT_TRUE(scales == want_scales) << k->name << ", seed " << seed << ": scale byte "
+                                         << first_difference(scales, want_scales);
+      ASSERT_TRUE(codes == want_codes)
+          << k->name << ", seed " << seed << ": code byte " << first_difference(codes, want_codes);
+    }
+  }
+}
+
+TEST(CpuTargets, ThereIsMoreThanOneOnX86) {
+#if defined(__x86_64__)
+  EXPECT_GE(cpu::available_kernels().size(), 2u);
+#endif
+  EXPECT_GE(cpu::available_kernels().size(), 1u);
+}
+
+}  // namespace
+}  // namespace kvscout
