@@ -5,80 +5,23 @@
 // Quantises keys and queries to NVFP4, scores every block, selects 16, and compares with the same
 // in float and with a random choice. Ends with 1 if anything contradicts itself. Uses nothing but
 // the public calls; examples/README.md says what the data are.
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <exception>
-#include <limits>
 #include <string>
 #include <vector>
 
 #include "demo_data.h"
 #include "demo_judge.h"
+#include "demo_memory.h"
 #include "demo_show.h"
-#include "kvscout/float_types.h"
 #include "kvscout/kvscout.h"
-#include "kvscout/nvfp4.h"
-#include "kvscout/scale_layout.h"
 
 namespace {
 
 using namespace kvscout;
-using demo::Choice, demo::Data, demo::kTopk;
-
-// The fastest of several runs, in milliseconds.
-template <typename Work>
-double time_of(const Work& work) {
-  using Clock = std::chrono::steady_clock;
-  double best = std::numeric_limits<double>::max(), total = 0;
-  for (int run = 0; run < 20 && (run < 2 || total < 300); ++run) {
-    const auto start = Clock::now();
-    work();
-    const double ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-    best = std::min(best, ms);
-    total += ms;
-  }
-  return best;
-}
-
-// fp16 rows as NVFP4: codes, scales in the 128x4 layout, and the inverse global scale.
-struct Quantized {
-  std::vector<std::uint8_t> code_bytes, scale_bytes;
-  Tensor codes, scales;
-  float inverse_global = 1.0f;
-  double ms = 0;
-
-  explicit Quantized(const Tensor& a) {
-    const std::int64_t rows = a.size(0) * a.size(1);
-    const std::int64_t padded =
-        scale_layout::bytes(SfLayout::layout_128x4, rows, nvfp4::kRowScales);
-    code_bytes.resize(static_cast<std::size_t>(rows * nvfp4::kRowBytes));
-    scale_bytes.resize(static_cast<std::size_t>(padded));
-    codes = Tensor(code_bytes.data(), DType::u8, {a.size(0), a.size(1), nvfp4::kRowBytes});
-    scales = Tensor(scale_bytes.data(), DType::u8, {padded});
-
-    float amax = 0;
-    const auto* values = static_cast<const std::uint16_t*>(a.data);
-    for (std::int64_t i = 0; i < a.count(); ++i)
-      amax = std::max(amax, std::fabs(f16_to_float(values[i])));
-    const float global = nvfp4::global_scale_of_amax(amax);
-    inverse_global = 1.0f / global;
-    ms = time_of([&] {
-      nvfp4_quantize({.a = a, .a_global_sf = {global}, .codes = codes, .scales = scales});
-    });
-  }
-};
-
-// Scores of every block, the scores of one question side by side.
-struct Scores {
-  std::vector<float> values;
-  Tensor view;  // (1, blocks, questions)
-
-  Scores(std::int64_t questions, std::int64_t blocks)
-      : values(static_cast<std::size_t>(questions * blocks)),
-        view(Tensor(values.data(), DType::f32, {1, blocks, questions})
-                 .strided({questions * blocks, 1, blocks})) {}
-};
+using demo::Choice, demo::Data, demo::kTopk, demo::Quantized, demo::Scores, demo::time_of,
+    demo::Workspace;
 
 struct Result {
   Scores nvfp4, exact;  // exact: the fp16 values, added in float
@@ -115,13 +58,15 @@ Result do_the_job(const Data& data) {
                            .max_k_tiles = blocks,
                            .output = r.nvfp4.view};
   r.plan = explain(score);
-  r.score_ms = time_of([&] { msa_proxy_score_fp4(score); });
+  Workspace for_score(msa_proxy_score_fp4_workspace(score));
+  r.score_ms = time_of([&] { msa_proxy_score_fp4(score, for_score.options()); });
 
   const SelectArgs select{.max_score = r.nvfp4.view, .topk = kTopk, .output = ids_view(r.chosen)};
   r.select_ms = time_of([&] { msa_topk_select(select); });
 
   const IndexArgs index{.score = score, .topk = kTopk, .output = ids_view(r.fused)};
-  r.index_ms = time_of([&] { msa_index_select_fp4(index); });
+  Workspace for_index(msa_index_select_fp4_workspace(index));
+  r.index_ms = time_of([&] { msa_index_select_fp4(index, for_index.options()); });
 
   // What it is compared with.
   const ScoreArgs exact{.q = data.q,
@@ -132,7 +77,8 @@ Result do_the_job(const Data& data) {
                         .max_seqlen_q = questions,
                         .max_k_tiles = blocks,
                         .output = r.exact.view};
-  r.float_ms = time_of([&] { msa_proxy_score(exact); });
+  Workspace for_exact(msa_proxy_score_workspace(exact));
+  r.float_ms = time_of([&] { msa_proxy_score(exact, for_exact.options()); });
   msa_topk_select({.max_score = r.exact.view, .topk = kTopk, .output = ids_view(r.in_float)});
   r.at_random = demo::random_choice(data.questions.size(), data.blocks.size());
   return r;
