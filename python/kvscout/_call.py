@@ -1,0 +1,137 @@
+"""From a Python call to the binding: arguments in, repairs, bounds, workspace.
+
+The binding answers 0 when the work is done (or queued), positive bits for arguments that must be converted
+first (int64 lengths, host lengths beside device data), and minus the bytes of a workspace that it needs.
+So the common call pays for no check here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import numpy as np
+
+from . import _library as library
+from ._arrays import Kind, checked_integers, export, kind_of
+
+REDUCE = {False: 0, True: 1, "kv_group": 2}
+
+# Names of the arguments by their place in the binding's lists.
+_REQUESTS = ("cu_seqlens_q", "cu_seqlens_k", "page_table", "seqused_k", "causal", "max_seqlen_q",
+             "max_k_tiles", "reduce_heads", "q_offset", "kv_block_start", "kv_block_step")
+NAMES = {
+    "msa_proxy_score_fp4": ("q_fp4", "type", "k_fp4", "q_scale", "k_scale", "q_global_scale",
+                            "k_global_scale", *_REQUESTS, "output", "stream", "workspace"),
+    "msa_proxy_score": ("q", "type", "k", "type", *_REQUESTS, "output", "stream", "workspace"),
+    "msa_index_select_fp4": ("q_fp4", "type", "k_fp4", "q_scale", "k_scale", "q_global_scale",
+                             "k_global_scale", *_REQUESTS, "topk", "force_begin_blocks",
+                             "force_end_blocks", "output", "scores", "stream", "workspace"),
+    "msa_topk_select": ("max_score", "topk", "num_valid_pages", "output", "force_begin_blocks",
+                        "force_end_blocks", "skip_masked", "stream"),
+    "msa_index_append_fp4": ("k", "type", "k_cache_fp4", "k_cache_scale", "slot_mapping",
+                             "global_scale", "stream"),
+    "nvfp4_quantize": ("a", "type", "a_global_sf", "sfLayout", "codes", "scales", "stream"),
+}
+_WRITTEN = {"output", "scores", "codes", "k_cache_fp4", "k_cache_scale", "workspace"}
+
+
+def reduce_code(operation: str, reduce_heads: Any) -> int:
+    try:
+        return REDUCE[reduce_heads]
+    except (KeyError, TypeError):
+        raise ValueError(f"{operation}: reduce_heads: got {reduce_heads!r}, expected False, True or "
+                         "'kv_group'") from None
+
+
+def run(operation: str, args: tuple, kind: Kind, like: Any) -> None:
+    """Calls the binding until the work is done. `like` is the data tensor whose kind and device count."""
+    function = getattr(library, operation)
+    if not kind.direct:
+        args = _exported(operation, args)
+    try:
+        status = function(*args)
+    except BufferError:  # an array of another library among the arguments
+        args = _exported(operation, args)
+        status = function(*args)
+    if status:
+        _repeat(operation, function, list(args), status, kind, like)
+
+
+def query(operation: str, function: Callable, args: tuple, kind: Kind, like: Any) -> int:
+    """A question to the binding that runs nothing: an answer of at least 0, or minus the bits of repairs."""
+    answer = function(*_exported(operation, args))
+    if answer < 0:
+        converted = list(args)
+        for at in [i for i in range(len(args)) if -answer >> i & 1]:
+            converted[at] = _converted(operation, NAMES[operation][at], args[at], kind, like)
+        answer = function(*_exported(operation, tuple(converted)))
+    return answer
+
+
+def _exported(operation: str, args: tuple) -> tuple:
+    for name, x in zip(NAMES[operation], args):
+        if name in _WRITTEN and hasattr(x, "__dlpack__") and not kind_of(x).writable(x):
+            raise ValueError(f"{operation}: {name}: got a read-only array, expected one that can be written")
+    try:
+        return tuple([export(x) for x in args])
+    except BufferError as e:  # foreign byte order, read-only memory where it matters
+        raise ValueError(f"{operation}: {e}") from None
+
+
+def _repeat(operation: str, function: Callable, args: list, status: int, kind: Kind, like: Any) -> None:
+    names = NAMES[operation]
+    while status:
+        if status < 0:
+            args[names.index("workspace")] = export(kind.empty(like, (-status,), "uint8"))
+        else:
+            for at in [i for i in range(len(args)) if status >> i & 1]:
+                args[at] = export(_converted(operation, names[at], args[at], kind, like))
+        again = function(*args)
+        if again > 0 and again == status:
+            raise RuntimeError(f"{operation}: could not convert {[n for i, n in enumerate(names) if status >> i & 1]}")
+        status = again
+
+
+def _converted(operation: str, name: str, value: Any, kind: Kind, like: Any) -> Any:
+    dtype = "int64" if name == "slot_mapping" else "int32"
+    if kind.capturing(like):
+        raise ValueError(f"{operation}: {name}: got an array of another type or device under stream capture, "
+                         f"expected {dtype}, contiguous, on the device of the data")
+    return kind.lengths(operation, name, value, like, dtype)
+
+
+def resolve_bounds(operation: str, data: tuple, requests: list, kind: Kind, like: Any) -> None:
+    """Fills in max_seqlen_q and max_k_tiles where they are None, from the lengths: one read of the device."""
+    at = {name: i for i, name in enumerate(_REQUESTS)}
+    if requests[at["max_seqlen_q"]] is not None and requests[at["max_k_tiles"]] is not None:
+        return
+    if kind.capturing(like):
+        raise ValueError(f"{operation}: max_seqlen_q and max_k_tiles: got None under stream capture, expected "
+                         "both (or max_seqlen_q and output): deriving them would read the device")
+    known = list(requests)
+    _lengths_to_host(operation, known, at, kind)
+    known[at["q_offset"]] = None
+    known[at["max_seqlen_q"]] = known[at["max_k_tiles"]] = None
+    found = np.zeros(2, np.int64)
+    asked = "msa_proxy_score" if operation == "msa_proxy_score" else "msa_proxy_score_fp4"
+    try:
+        getattr(library, asked + "_bounds")(*_exported(asked, (*data, *known)), found)
+    except ValueError as e:
+        raise ValueError(str(e).replace(asked, operation, 1)) from None
+    for name, value in zip(("max_seqlen_q", "max_k_tiles"), found.tolist()):
+        if requests[at[name]] is None:
+            requests[at[name]] = value
+
+
+def _lengths_to_host(operation: str, requests: list, at: dict, kind: Kind) -> None:
+    names = [n for n in ("cu_seqlens_q", "cu_seqlens_k", "seqused_k") if hasattr(requests[at[n]], "__dlpack__")]
+    arrays = [requests[at[n]] for n in names]
+    if kind.name == "torch" and len(arrays) > 1 and all(getattr(x, "is_cuda", False) for x in arrays):
+        # One copy instead of two: every copy waits for the device.
+        joined = kind.host(kind.torch.cat([x.reshape(-1) for x in arrays]))  # type: ignore[attr-defined]
+        ends = np.cumsum([x.numel() for x in arrays])
+        values = [part.reshape(tuple(x.shape)) for part, x in zip(np.split(joined, ends[:-1]), arrays)]
+    else:
+        values = [kind_of(x).host(x) for x in arrays]
+    for name, value in zip(names, values):
+        requests[at[name]] = checked_integers(operation, name, value, "int32")
