@@ -150,11 +150,13 @@ class Arguments {
       fail(name, std::to_string(d.ndim) + " dimensions", "at most 4, or contiguous bytes where only they count");
     t.rank = d.ndim - extra;
     std::int64_t leading = 1, dense_stride = 1;
+    bool strided = d.strides != nullptr;
+    for (int i = 0; i < d.ndim; ++i) strided = strided && d.shape[i] > 0;  // of empty arrays they mean nothing
     for (int i = 0; i < extra; ++i) leading *= d.shape[i];
     for (int i = t.rank - 1; i >= 0; --i) {
       t.shape[i] = d.shape[i + extra] * (i == 0 ? leading : 1);
-      t.stride[i] = d.strides ? d.strides[i + extra] : dense_stride;
-      dense_stride *= d.shape[i + extra];
+      t.stride[i] = strided ? d.strides[i + extra] : dense_stride;
+      dense_stride *= d.shape[i + extra] > 0 ? d.shape[i + extra] : 1;
     }
     return t;
   }

@@ -82,7 +82,7 @@ def nvfp4_quantize(
     for name, value, only in (("do_shuffle", do_shuffle, False), ("sf_vec_size", sf_vec_size, 16),
                               ("per_token_activation", per_token_activation, False),
                               ("expanded_idx_to_permuted_idx", expanded_idx_to_permuted_idx, None)):
-        if value is not only and value != only:
+        if value is not only and (only is None or value != only):
             raise ValueError(f"{op}: {name}: got {value!r}, expected {only!r}, the one that is supported")
     if sfLayout not in (0, 1, 2):
         raise ValueError(f"{op}: sfLayout: got {sfLayout!r}, expected a member of SfLayout")
