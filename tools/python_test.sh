@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Builds the Python package into a virtual environment of its own under build/python and runs its tests.
+#
+# torch is used where pip finds it without a download of gigabytes: in a folder of wheels that pip is
+# configured with, or already in the environment; KVSCOUT_TORCH=1 installs it from anywhere, KVSCOUT_TORCH=0
+# leaves it out. Without torch its tests are reported as "not run". Writes "passed failed skipped" to
+# build/python/counts. Exits 77 where Python cannot make a virtual environment.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+python=${KVSCOUT_PYTHON:-python3}
+venv=build/python/venv
+mkdir -p build/python
+rm -f build/python/counts
+if [ ! -x "$venv/bin/pip" ]; then
+  if ! "$python" -m venv "$venv" >build/python/venv.log 2>&1; then
+    rm -rf "$venv"
+    echo "no virtual environment with $python (./dev setup installs python3-venv): Python not run"
+    exit 77
+  fi
+fi
+pip() { "$venv/bin/python" -m pip --disable-pip-version-check "$@" 2>&1 | { grep -v '^WARNING: Location' || true; }; }
+
+pip install -q 'scikit-build-core>=0.10' 'apache-tvm-ffi>=0.1.6,<0.2' ninja pytest hypothesis numpy safetensors \
+  ml_dtypes matplotlib
+
+# A CPU build of torch that lies on disk is welcome; PyPI's brings gigabytes of CUDA libraries.
+torch_on_disk() {
+  "$venv/bin/python" -m pip config list 2>/dev/null | grep -Eiq 'file:|find-links|extra-index-url' &&
+    "$venv/bin/python" -m pip install -q --dry-run --no-deps torch==2.13.0 2>&1 --report - --quiet |
+    grep -Eq '"url": "file:[^"]*torch-2\.13\.0[^"]*cpu'
+}
+if ! "$venv/bin/python" -c 'import torch' 2>/dev/null; then
+  case ${KVSCOUT_TORCH:-auto} in
+    0) ;;
+    1) pip install -q torch ;;
+    *) if torch_on_disk; then pip install -q torch==2.13.0; fi ;;
+  esac
+fi
+
+command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache
+export CMAKE_BUILD_PARALLEL_LEVEL=${KVSCOUT_JOBS:-$(nproc)}
+pip install -q --no-build-isolation --no-deps --force-reinstall .
+
+report=build/python/report.xml
+status=0
+"$venv/bin/python" -m pytest -q -p no:cacheprovider --junitxml "$report" python/tests "$@" || status=$?
+"$venv/bin/python" - "$report" >build/python/counts <<'PY'
+import collections, sys, xml.etree.ElementTree as tree
+suite = tree.parse(sys.argv[1]).getroot().find("testsuite")
+for reason, n in collections.Counter(s.get("message") for s in suite.iter("skipped")).items():
+    print(f"{n:5d} {reason}", file=sys.stderr)
+total, bad, skipped = (int(suite.get(k)) for k in ("tests", "failures", "skipped"))
+bad += int(suite.get("errors"))
+print(total - bad - skipped, bad, skipped)
+PY
+read -r passed failed skipped <build/python/counts
+echo "Python: $passed passed, $failed failed, $skipped not run"
+exit "$status"
