@@ -113,9 +113,7 @@ void check_scores(const std::string& name, double tolerance) {
   ASSERT_EQ(cases::compare(answer, expected, tolerance), "");
   for (const Options& options : host_backends()) {
     SCOPED_TRACE(options.backend);
-    std::vector<std::uint8_t> workspace(msa_proxy_score_fp4_workspace(a, options));
-    ASSERT_TRUE(workspace.empty()) << "this test gives none";
-    msa_proxy_score_fp4(a, options);
+    cases::run_with_workspace(a, options);
     for (std::int64_t i = 0; i < count; ++i) {
       const float want = static_cast<const float*>(expected.data)[i],
                   got = static_cast<const float*>(a.output.data)[i];
@@ -167,7 +165,7 @@ TEST(Golden, ScoresAndSelectionInFloat64) {
     for (const Options& options : host_backends()) {
       SCOPED_TRACE(options.backend);
       msa_topk_select(select, options);
-      msa_index_select_fp4(index, options);
+      cases::run_with_workspace(index, options);
       for (std::int64_t i = 0; i < expected.count(); ++i) {
         ASSERT_EQ(static_cast<const std::int32_t*>(select.output.data)[i], want[i])
             << "selected id " << i;

@@ -49,12 +49,7 @@ ScoreSpec any_spec(std::int64_t max_requests = 4) {
 ScoreFp4Args& fp4(Problem& p) { return std::get<ScoreFp4Args>(p.args); }
 
 std::vector<std::uint32_t> scores(Problem& p, const Options& options) {
-  std::vector<std::uint8_t> workspace(workspace_bytes(p.args, options) + 256);
-  Options o = options;
-  o.workspace =
-      workspace.data() + (256 - reinterpret_cast<std::uintptr_t>(workspace.data()) % 256) % 256;
-  o.workspace_bytes = workspace.size() - 256;
-  run(p.args, o);
+  run_with_workspace(p.args, options);
   return written_words(p);
 }
 

@@ -13,8 +13,17 @@ namespace {
 
 using Parts = std::vector<std::string>;
 
+// More workspace than any of these calls asks for, so that none fails for the lack of it.
+Options generous() {
+  alignas(256) static std::uint8_t memory[1 << 22];
+  Options options;
+  options.workspace = memory;
+  options.workspace_bytes = sizeof memory;
+  return options;
+}
+
 // The call is refused with every part in a message of one line, and no byte has changed.
-void expect_refused(Problem p, const Parts& parts, const Options& options = {}) {
+void expect_refused(Problem p, const Parts& parts, const Options& options = generous()) {
   const std::vector<Buffer> before = p.buffers;
   Parts all = parts;
   all.push_back(operation_of(p.args));
@@ -41,24 +50,24 @@ ScoreSpec small(bool paged) {
 
 template <class A>
 void expect_score_refused(const ScoreSpec& s, const std::function<void(Problem&, A&)>& edit,
-                          const Parts& parts, const Options& options = {}) {
+                          const Parts& parts, const Options& options = generous()) {
   Problem p = build_score(s);
   edit(p, std::get<A>(p.args));
   expect_refused(std::move(p), parts, options);
 }
 void paged(const std::function<void(Problem&, ScoreFp4Args&)>& edit, const Parts& parts,
-           const Options& o = {}) {
+           const Options& o = generous()) {
   expect_score_refused<ScoreFp4Args>(small(true), edit, parts, o);
 }
 void flat(const std::function<void(Problem&, ScoreFp4Args&)>& edit, const Parts& parts,
-          const Options& o = {}) {
+          const Options& o = generous()) {
   expect_score_refused<ScoreFp4Args>(small(false), edit, parts, o);
 }
 
 TEST(Validate, TheLegalOnesAreLegal) {
   for (bool is_paged : {false, true}) {
     Problem p = build_score(small(is_paged));
-    EXPECT_NO_THROW(run(p.args));
+    EXPECT_NO_THROW(run_with_workspace(p.args));
   }
 }
 
@@ -174,7 +183,7 @@ TEST(Validate, InterleavedOutputIsLegal) {
   Problem p = build_score(small(true));
   auto& a = std::get<ScoreFp4Args>(p.args);
   a.output = Tensor(p.add_output(4 * 40), DType::f32, {4, 2, 5}).strided({1, 20, 4});
-  EXPECT_NO_THROW(run(p.args));
+  EXPECT_NO_THROW(run_with_workspace(p.args));
 }
 
 TEST(Validate, WideScores) {
@@ -298,7 +307,7 @@ TEST(Validate, QuantizeAndAppend) {
 
 // Checked mode: by the flag, and by KVSCOUT_CHECK.
 TEST(Validate, CheckedModeReportsValues) {
-  Options checked;
+  Options checked = generous();
   checked.check = true;
   using A = ScoreFp4Args;
   const auto page = [](Problem&, A& a) { element<std::int32_t>(a.page_table, 1, 0) = 6; };
@@ -320,8 +329,23 @@ TEST(Validate, CheckedModeReportsValues) {
   ASSERT_EQ(setenv("KVSCOUT_CHECK", "0", 1), 0);
   Problem p = build_score(small(true));
   page(p, std::get<A>(p.args));
-  EXPECT_NO_THROW(run(p.args));
+  EXPECT_NO_THROW(run_with_workspace(p.args));
   ASSERT_EQ(unsetenv("KVSCOUT_CHECK"), 0);
+}
+
+TEST(Validate, Workspace) {
+  Problem p = build_score(small(true));
+  const std::size_t bytes = workspace_bytes(p.args);
+  if (bytes == 0) GTEST_SKIP() << "not run: the first back end asks for no workspace";
+  expect_refused(std::move(p), {"workspace", "0 bytes", std::to_string(bytes)}, {});
+  Options short_one = generous();
+  short_one.workspace_bytes = bytes - 1;
+  expect_refused(build_score(small(true)),
+                 {"workspace", std::to_string(bytes - 1), std::to_string(bytes)}, short_one);
+  Options crooked = generous();
+  crooked.workspace = static_cast<std::uint8_t*>(crooked.workspace) + 16;
+  crooked.workspace_bytes -= 16;
+  expect_refused(build_score(small(true)), {"workspace", "256"}, crooked);
 }
 
 TEST(Validate, BackEndsByName) {
@@ -336,9 +360,9 @@ TEST(Validate, BackEndsByName) {
     EXPECT_EQ(wrong_message(e.what(), {"msa_proxy_score_fp4", "no such thing", "reference"}), "");
   }
   ASSERT_EQ(setenv("KVSCOUT_BACKEND", "reference", 1), 0);
-  EXPECT_NO_THROW(run(p.args));
+  EXPECT_NO_THROW(run_with_workspace(p.args));
   ASSERT_EQ(setenv("KVSCOUT_BACKEND", "nothing", 1), 0);
-  EXPECT_THROW(run(p.args), Error);
+  EXPECT_THROW(run_with_workspace(p.args), Error);
   ASSERT_EQ(unsetenv("KVSCOUT_BACKEND"), 0);
 }
 

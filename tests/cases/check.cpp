@@ -39,17 +39,14 @@ std::string Checker::call(const Options& given, Memory* memory, Verdict* verdict
   std::unique_ptr<Placed> placed;
   if (memory) placed = std::make_unique<Placed>(problem_, *memory);
   const auto run_one = [&](const Args& args) {
+    if (!case_.legal) return cases::run(args, given);
+    if (!memory) return run_with_workspace(args, given);
     Options options = given;
-    std::vector<std::uint8_t> junk(case_.legal ? workspace_bytes(args, options) : 0, 0xA5);
-    std::vector<std::uint8_t> aligned;
-    options.workspace_bytes = junk.size();
-    if (!junk.empty() && memory) {
+    const std::vector<std::uint8_t> junk(workspace_bytes(args, options), 0xA5);
+    if (!junk.empty()) {
       options.workspace = memory->allocate(junk.size());
+      options.workspace_bytes = junk.size();
       memory->write(options.workspace, junk.data(), junk.size());
-    } else if (!junk.empty()) {
-      aligned.assign(junk.size() + 256, 0xA5);
-      const auto address = reinterpret_cast<std::uintptr_t>(aligned.data());
-      options.workspace = aligned.data() + (256 - address % 256) % 256;
     }
     cases::run(args, options);
   };

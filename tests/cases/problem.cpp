@@ -88,6 +88,17 @@ std::size_t workspace_bytes(const Args& args, const Options& options) {
   return 0;
 }
 
+void run_with_workspace(const Args& args, const Options& given) {
+  Options options = given;
+  std::vector<std::uint8_t> junk;
+  if (const std::size_t bytes = workspace_bytes(args, options)) {
+    junk.assign(bytes + 256, 0xA5);
+    options.workspace = junk.data() + (256 - reinterpret_cast<std::uintptr_t>(junk.data()) % 256);
+    options.workspace_bytes = bytes;
+  }
+  run(args, options);
+}
+
 Placed::Placed(Problem& host, Memory& memory) : host_(host), memory_(memory) {
   for (const Buffer& b : host.buffers) base_.push_back(memory.allocate(b.bytes.size()));
   upload();

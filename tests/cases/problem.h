@@ -98,6 +98,8 @@ void for_each_view(AppendArgs& a, Visit visit, Pointer pointer) {
 void run(const Args&, const Options& = {});
 // What the operation asks for; 0 where there is no such question.
 std::size_t workspace_bytes(const Args&, const Options& = {});
+// Calls the operation on host memory with the workspace that it asks for, filled with junk.
+void run_with_workspace(const Args&, const Options& = {});
 
 // A memory that tensors can lie in. Allocations are aligned to 256 bytes and end with the object.
 class Memory {
