@@ -9,10 +9,12 @@
 namespace kvscout {
 
 // Grows with the rank of a score. NaN is 0, -inf 0x007FFFFF.
+KVSCOUT_HD constexpr std::uint32_t rank_of_number(float score) {  // not NaN
+  const std::uint32_t u = nvfp4::bits_of(score + 0.0f);           // -0.0 becomes +0.0
+  return u ^ (0x80000000u | (0u - (u >> 31)));
+}
 KVSCOUT_HD constexpr std::uint32_t rank_of(float score) {
-  if (nvfp4::is_nan(score)) return 0;
-  const std::uint32_t u = nvfp4::bits_of(score + 0.0f);  // -0.0 becomes +0.0
-  return u & 0x80000000u ? ~u : u | 0x80000000u;
+  return nvfp4::is_nan(score) ? 0 : rank_of_number(score);
 }
 inline constexpr std::uint32_t kRankOfMasked =
     0x007FFFFFu;  // skip_masked drops ranks at or below it

@@ -93,15 +93,19 @@ KVSCOUT_HD constexpr std::uint8_t scale_of(float amax, float global_scale) {
   return float_to_e4m3(global_scale * sixth);
 }
 
-// Step 4: what elements are multiplied with before they are rounded to e2m1. Where a tiny global
-// scale would make it 0, it is the smallest float instead: finite elements still round to 0, and
-// infinity stays infinity (step 5) where infinity times 0 would not.
-KVSCOUT_HD constexpr float multiplier_of(std::uint8_t scale, float amax, float global_scale) {
+// Step 4: what elements are multiplied with before they are rounded to e2m1; `inverse` is
+// 1 / global_scale. Where a tiny global scale would make it 0, it is the smallest float instead:
+// finite elements still round to 0, and infinity stays infinity (step 5) where infinity times 0
+// would not.
+KVSCOUT_HD constexpr float multiplier_of_inverse(std::uint8_t scale, float amax, float inverse) {
   if (scale == 0 || amax == 0.0f) return 0.0f;
-  const float denominator = e4m3_to_float(scale) * (1.0f / global_scale);
+  const float denominator = e4m3_to_float(scale) * inverse;
   const float out = 1.0f / denominator;
   const float largest = float_of(0x7F7FFFFFu), smallest = float_of(1u);
   return out > largest ? largest : out < smallest ? smallest : out;
+}
+KVSCOUT_HD constexpr float multiplier_of(std::uint8_t scale, float amax, float global_scale) {
+  return multiplier_of_inverse(scale, amax, 1.0f / global_scale);
 }
 
 // Step 8: a forward global scale that can be used. Anything else gives zero codes and zero scales.

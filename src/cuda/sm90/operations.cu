@@ -1,0 +1,22 @@
+// SM90: the instances of everything but the score.
+#include "cuda/operations.h"
+
+#include "cuda/append.cuh"
+#include "cuda/quantize.cuh"
+#include "cuda/select.cuh"
+
+namespace kvscout::sm90 {
+namespace {
+
+// Keeps the kernels of the folders apart.
+struct Arch {
+  static constexpr bool kOverlaps = true;  // programmatic dependent launch
+};
+
+}  // namespace
+
+void quantize(const QuantizeProblem& p, const Launch& to) { cuda::quantize<Arch>(p, to); }
+void select(const SelectProblem& p, const Launch& to) { cuda::select<Arch>(p, to); }
+void append(const AppendProblem& p, const Launch& to) { cuda::append<Arch>(p, to); }
+
+}  // namespace kvscout::sm90
