@@ -10,10 +10,7 @@
   namespace folder {                                                     \
   void quantize(const QuantizeProblem&, const Launch&);                  \
   void select(const SelectProblem&, const Launch&);                      \
-  void index(const IndexProblem&, const Launch&);                        \
   void append(const AppendProblem&, const Launch&);                      \
-  void score(const ScoreProblem&, const Launch&);                        \
-  std::size_t index_workspace(const IndexProblem&, const Launch&);       \
   }
 
 namespace kvscout {
