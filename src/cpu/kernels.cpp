@@ -1,15 +1,12 @@
 // Which instruction sets this machine has, and the one way to force one of them.
 #include "cpu/kernels.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
 
 namespace kvscout::cpu {
-
-// Filled in by simd.cpp and vnni.cpp; null where it was not built or the CPU lacks it.
-const Kernels* vnni_kernels();
-int highway_kernels(const Kernels** list);  // fastest first, at most 8
 
 namespace {
 
@@ -17,8 +14,12 @@ struct Found {
   std::array<const Kernels*, 9> list{};
   std::size_t count = 0;
   Found() {
-    if (const Kernels* k = vnni_kernels()) list[count++] = k;
-    count += static_cast<std::size_t>(highway_kernels(list.data() + count));
+    count = static_cast<std::size_t>(highway_kernels(list.data() + 1));
+    if (std::strcmp(list[1]->name, "avx512") == 0) list[0] = vnni_kernels(*list[1]);
+    if (list[0])
+      ++count;
+    else
+      std::copy_n(list.begin() + 1, count, list.begin());
   }
 };
 

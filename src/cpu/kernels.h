@@ -30,6 +30,7 @@ struct QuerySource {
   const std::uint8_t* rows[kMaxLanes];
   std::uint64_t scales[kMaxLanes];  // the eight scale bytes of each row, group 0 lowest
   Element type = Element::e2m1;
+  bool repeated = false;  // all lanes are the first row (lanes = keys)
 };
 
 // Lanes = query rows. `visible[r]` keys of the block count for row r (null: all 128); `best[r]`
@@ -71,6 +72,10 @@ inline constexpr int kFloorGroups = 64;
 
 // Everything that was built and runs on this CPU, fastest first.
 std::span<const Kernels* const> available_kernels();
+
+// Filled in by simd.cpp, fastest first, at most 8; and by vnni.cpp, null where the CPU lacks it.
+int highway_kernels(const Kernels** list);
+const Kernels* vnni_kernels(const Kernels& avx512);
 
 // The first of them, or the one that the environment variable KVSCOUT_CPU_TARGET names.
 const Kernels& chosen_kernels();

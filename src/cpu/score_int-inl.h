@@ -48,7 +48,7 @@ void pack_int(const QuerySource& source, void* vector) {
   const hn::FixedTag<std::uint64_t, 2> d64;
   const auto table = hn::LoadU(d8, reinterpret_cast<const std::uint8_t*>(kDoubled));
   const auto offset = hn::Set(d8, std::uint8_t{12});
-  for (int lane = 0; lane < kLanes; ++lane) {
+  for (int lane = 0; lane < (source.repeated ? 1 : kLanes); ++lane) {
     alignas(16) std::uint8_t row[kHeadDim];
     unpack_codes(source.rows[lane], table, row);
     for (int i = 0; i < 32; ++i) std::memcpy(v.data[i][lane], row + 4 * i, 4);
@@ -60,6 +60,10 @@ void pack_int(const QuerySource& source, void* vector) {
           0.25f * nvfp4::e4m3_to_float(static_cast<std::uint8_t>(source.scales[lane] >> (8 * g)));
     }
   }
+  if (!source.repeated) return;
+  const DI di;
+  auto* words = reinterpret_cast<std::int32_t*>(&v);  // 48 vectors: data, corrections, scales
+  for (int i = 0; i < 48; ++i, words += kLanes) hn::Store(hn::Set(di, words[0]), di, words);
 }
 
 void unpack_int(const KeySource& source, void* block) {

@@ -64,9 +64,10 @@ void TileScorer::begin(const Tile& tile, const Span& span) {
 void TileScorer::pack() {
   QuerySource source;
   source.type = p_.q.type;
+  source.repeated = by_keys_;
   const int last = tile_.rows() - 1;
   for (int v = 0; v < vectors_; ++v) {
-    for (int lane = 0; lane < kernels_.lanes; ++lane) {
+    for (int lane = 0; lane < (by_keys_ ? 1 : kernels_.lanes); ++lane) {
       const int row = std::min(by_keys_ ? v : v * kernels_.lanes + lane, last);
       const std::int64_t token = span_.q_begin + tile_.first + row % tile_.count;
       const std::int64_t head = tile_.head + row / tile_.count;
