@@ -239,14 +239,14 @@ struct Selection {
   std::int64_t begin() const { return std::min<std::int64_t>(rule.force_begin, n); }
   std::int64_t end() const { return std::min<std::int64_t>(rule.force_end, n - begin()); }
 
+  void insert(const Choice& c, int place) {
+    for (int r = count++; r > place; --r) chosen[r] = chosen[r - 1];
+    chosen[place] = c;
+  }
+
   void offer(float score, std::int64_t id) {
     const Choice c{score, id};
-    if (id < begin() || id >= n - end()) {
-      std::copy_backward(chosen + forced, chosen + count, chosen + count + 1);
-      chosen[forced++] = c;
-      ++count;
-      return;
-    }
+    if (id < begin() || id >= n - end()) return insert(c, forced++);
     if (rule.skip_masked && !(score > -kInfinity)) return;
     // Forced blocks at the end of the range are still to come: keep room for them.
     const int room = rule.topk - static_cast<int>(begin() + end());
@@ -254,9 +254,7 @@ struct Selection {
     while (place > forced && wins(c, chosen[place - 1])) --place;
     if (place - forced >= room) return;
     if (count - forced == room) --count;
-    std::copy_backward(chosen + place, chosen + count, chosen + count + 1);
-    chosen[place] = c;
-    ++count;
+    insert(c, place);
   }
 
   void store(const SelectOutput& out, std::int64_t token, std::int64_t head) {

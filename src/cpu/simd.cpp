@@ -1,9 +1,18 @@
 // The kernels of every instruction set that Highway knows, from one source, as tables.
-// No sizeless vectors here: on Arm the NEON code serves.
-#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+// No sizeless vectors here: on Arm the NEON code serves. Newer versions of Highway split AVX-512 and
+// NEON further; what that would bring is in vnni.cpp.
+#define HWY_DISABLED_TARGETS \
+  (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV | KVSCOUT_SPLIT_TARGETS)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/simd.cpp"
 // clang-format off
+#include <hwy/detect_targets.h>
+#if defined(HWY_AVX3_ZEN4)
+#define KVSCOUT_SPLIT_TARGETS \
+  (HWY_AVX3_DL | HWY_AVX3_ZEN4 | HWY_AVX3_SPR | HWY_NEON_BF16 | HWY_NEON_WITHOUT_AES)
+#else
+#define KVSCOUT_SPLIT_TARGETS 0
+#endif
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 // clang-format on
