@@ -87,43 +87,48 @@ std::int64_t with_workspace(const Tensor& given, Device device, Options& o, Size
   return 0;
 }
 
-Reduce reduce_of(Arguments& a) {
-  const std::int64_t r = a.integer("reduce_heads");
-  return r == 0 ? Reduce::none : r == 1 ? Reduce::all : Reduce::kv_group;
-}
-
 // numpy has no bfloat16 and no e4m3: Python passes their bytes and says what they are.
 void read_type(Arguments& a, Tensor& t) {
   const std::int64_t type = a.integer_or("type", -1);
   if (type >= 0 && t.defined) t.dtype = static_cast<DType>(type);
 }
 
-// What both scores share, in the order of the argument lists in ops.py.
+// What both scores share, in the order of the argument lists in _call.py. `mode` is causal + 2 * reduce.
 template <class Args>
 void read_requests(Arguments& a, Device device, Args& args) {
   args.cu_seqlens_q = a.lengths("cu_seqlens_q", DType::i32, device);
   args.cu_seqlens_k = a.lengths("cu_seqlens_k", DType::i32, device);
   args.page_table = a.lengths("page_table", DType::i32, device);
   args.seqused_k = a.lengths("seqused_k", DType::i32, device);
-  args.causal = a.flag("causal");
+  const std::int64_t mode = a.integer("mode");
+  args.causal = mode & 1;
+  args.reduce_heads = static_cast<Reduce>(mode >> 1);
   args.max_seqlen_q = a.integer_or("max_seqlen_q", 0);
   args.max_k_tiles = a.integer_or("max_k_tiles", 0);
-  args.reduce_heads = reduce_of(a);
+}
+
+// The end of the lists, which most calls leave out.
+template <class Args>
+Options read_rare(Arguments& a, Args& args, Tensor& q, Tensor& k) {
   if (a.next_is_tensor()) {
-    args.q_offsets = a.lengths("q_offset", DType::i32, device);
+    args.q_offsets = a.lengths("q_offset", DType::i32, q.device);
   } else if (!a.is_none()) {
     args.has_q_offset = true;
     args.q_offset = a.integer("q_offset");
   } else {
     a.skip();
   }
-  args.kv_block_start = a.integer("kv_block_start");
-  args.kv_block_step = a.integer("kv_block_step");
+  args.kv_block_start = a.integer_or("kv_block_start", 0);
+  args.kv_block_step = a.integer_or("kv_block_step", 1);
+  read_type(a, q);
+  read_type(a, k);
+  return options_on(q.device, a);
 }
+Options read_rare(Arguments& a, ScoreFp4Args& args) { return read_rare(a, args, args.q_fp4, args.k_fp4); }
+Options read_rare(Arguments& a, ScoreArgs& args) { return read_rare(a, args, args.q, args.k); }
 
 Device read(Arguments& a, ScoreFp4Args& args) {
   args.q_fp4 = a.tensor("q_fp4");
-  read_type(a, args.q_fp4);
   args.k_fp4 = a.tensor("k_fp4");
   const Device device = args.q_fp4.device;
   args.q_scale = a.tensor("q_scale", true);
@@ -136,21 +141,15 @@ Device read(Arguments& a, ScoreFp4Args& args) {
 
 Device read(Arguments& a, ScoreArgs& args) {
   args.q = a.tensor("q");
-  read_type(a, args.q);
   args.k = a.tensor("k");
-  read_type(a, args.k);
   read_requests(a, args.q.device, args);
   return args.q.device;
 }
 
-std::int64_t score(const ScoreFp4Args& args, Options& o, const Tensor& workspace, Device device) {
-  return with_workspace(workspace, device, o, [&] { return msa_proxy_score_fp4_workspace(args, o); },
-                        [&] { msa_proxy_score_fp4(args, o); });
-}
-std::int64_t score(const ScoreArgs& args, Options& o, const Tensor& workspace, Device device) {
-  return with_workspace(workspace, device, o, [&] { return msa_proxy_score_workspace(args, o); },
-                        [&] { msa_proxy_score(args, o); });
-}
+std::size_t workspace_of(const ScoreFp4Args& args, const Options& o) { return msa_proxy_score_fp4_workspace(args, o); }
+std::size_t workspace_of(const ScoreArgs& args, const Options& o) { return msa_proxy_score_workspace(args, o); }
+void run(const ScoreFp4Args& args, const Options& o) { msa_proxy_score_fp4(args, o); }
+void run(const ScoreArgs& args, const Options& o) { msa_proxy_score(args, o); }
 
 template <class Args>
 std::int64_t score(const char* operation, const TVMFFIAny* values, std::int32_t count) {
@@ -158,10 +157,10 @@ std::int64_t score(const char* operation, const TVMFFIAny* values, std::int32_t 
   Args args;
   const Device device = read(a, args);
   args.output = a.tensor("output");
-  Options o = options_on(device, a);
   const Tensor workspace = a.tensor("workspace");
+  Options o = read_rare(a, args);
   if (a.repairs) return static_cast<std::int64_t>(a.repairs);
-  return score(args, o, workspace, device);
+  return with_workspace(workspace, device, o, [&] { return workspace_of(args, o); }, [&] { run(args, o); });
 }
 
 // For `bounds`: data count as host data.
@@ -170,17 +169,20 @@ void rehome(ScoreFp4Args& args) {
 }
 void rehome(ScoreArgs& args) { args.q.device = args.k.device = {}; }
 
-// (the arguments of the score) and int64 (2) on the host for max_seqlen_q and max_k_tiles. Lengths are
-// read on the host, where Python has copied them; the data are not touched, wherever they are.
+// (the arguments of the score) and, for output, int64 (2) on the host for max_seqlen_q and max_k_tiles.
+// Lengths are read on the host, where Python has copied them; the data are not touched, wherever they are.
 template <class Args>
 std::int64_t bounds(const char* operation, const TVMFFIAny* values, std::int32_t count) {
   Arguments a(operation, values, count);
   Args args;
   read(a, args);
   const Tensor out = a.tensor("bounds");
+  a.skip();
+  read_rare(a, args);
   rehome(args);
   args.page_table.device = {};
   args.page_table.dtype = DType::i32;  // only its shape counts
+  args.q_offsets = {};                 // bounds do not depend on it
   const Bounds b = bounds_of(args);
   static_cast<std::int64_t*>(out.data)[0] = b.max_seqlen_q;
   static_cast<std::int64_t*>(out.data)[1] = b.max_k_tiles;
@@ -210,45 +212,49 @@ std::int64_t select(const TVMFFIAny* values, std::int32_t count) {
   return 0;
 }
 
-Device read(Arguments& a, IndexArgs& args) {
-  const Device device = read(a, args.score);
-  args.topk = a.small("topk");
-  args.force_begin_blocks = a.small("force_begin_blocks");
-  args.force_end_blocks = a.small("force_end_blocks");
-  args.output = a.tensor("output");
-  args.scores = a.tensor("scores");
-  return device;
-}
+// (the arguments of the score), the rule, output, scores, workspace, the rare end.
+struct IndexCall {
+  IndexArgs args;
+  Tensor workspace;
+  Options options;
+  explicit IndexCall(Arguments& a) {
+    read(a, args.score);
+    args.topk = a.small("topk");
+    args.force_begin_blocks = a.small("force_begin_blocks");
+    args.force_end_blocks = a.small("force_end_blocks");
+    args.output = a.tensor("output");
+    args.scores = a.tensor("scores");
+    workspace = a.tensor("workspace");
+    options = read_rare(a, args.score);
+  }
+};
 
 std::int64_t index(const TVMFFIAny* values, std::int32_t count) {
   Arguments a("msa_index_select_fp4", values, count);
-  IndexArgs args;
-  const Device device = read(a, args);
-  Options o = options_on(device, a);
-  const Tensor workspace = a.tensor("workspace");
+  IndexCall call(a);
   if (a.repairs) return static_cast<std::int64_t>(a.repairs);
-  return with_workspace(workspace, device, o, [&] { return msa_index_select_fp4_workspace(args, o); },
-                        [&] { msa_index_select_fp4(args, o); });
+  return with_workspace(call.workspace, call.args.score.q_fp4.device, call.options,
+                        [&] { return msa_index_select_fp4_workspace(call.args, call.options); },
+                        [&] { msa_index_select_fp4(call.args, call.options); });
 }
 
 // Bytes of workspace that `index` needs: a function of shapes and bounds, never of lengths.
 std::int64_t index_workspace(const TVMFFIAny* values, std::int32_t count) {
   Arguments a("msa_index_select_fp4", values, count);
-  IndexArgs args;
-  read(a, args);
+  const IndexCall call(a);
   if (a.repairs) return -static_cast<std::int64_t>(a.repairs);
-  return static_cast<std::int64_t>(msa_index_select_fp4_workspace(args));
+  return static_cast<std::int64_t>(msa_index_select_fp4_workspace(call.args, call.options));
 }
 
 std::int64_t append(const TVMFFIAny* values, std::int32_t count) {
   Arguments a("msa_index_append_fp4", values, count);
   AppendArgs args;
   args.k = a.tensor("k");
-  read_type(a, args.k);
   args.k_cache_fp4 = a.tensor("k_cache_fp4");
   args.k_cache_scale = a.tensor("k_cache_scale", true);
   args.slot_mapping = a.lengths("slot_mapping", DType::i64, args.k.device);
   args.global_scale = a.scale("global_scale", args.k.device);
+  read_type(a, args.k);
   const Options o = options_on(args.k.device, a);
   if (a.repairs) return static_cast<std::int64_t>(a.repairs);
   msa_index_append_fp4(args, o);
@@ -259,11 +265,11 @@ std::int64_t quantize(const TVMFFIAny* values, std::int32_t count) {
   Arguments a("nvfp4_quantize", values, count);
   QuantizeArgs args;
   args.a = a.tensor("a", true);
-  read_type(a, args.a);
   args.a_global_sf = a.scale("a_global_sf", args.a.device);
   args.layout = static_cast<SfLayout>(a.integer("sfLayout"));
   args.codes = a.tensor("codes", true);
   args.scales = a.tensor("scales", true);
+  read_type(a, args.a);
   const Options o = options_on(args.a.device, a);
   nvfp4_quantize(args, o);
   return 0;

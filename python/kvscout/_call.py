@@ -14,42 +14,40 @@ import numpy as np
 from . import _library as library
 from ._arrays import Kind, checked_integers, export, kind_of
 
-REDUCE = {False: 0, True: 1, "kv_group": 2}
+# (causal, reduce_heads) as the binding takes them: causal + 2 * reduce.
+_MODES = {(causal, name): causal + 2 * reduce
+          for reduce, name in enumerate((False, True, "kv_group")) for causal in (False, True)}
 
-# Names of the arguments by their place in the binding's lists.
-_REQUESTS = ("cu_seqlens_q", "cu_seqlens_k", "page_table", "seqused_k", "causal", "max_seqlen_q",
-             "max_k_tiles", "reduce_heads", "q_offset", "kv_block_start", "kv_block_step")
+# Names of the arguments by their place in the binding's lists. The rare ones at the end may be left out.
+_REQUESTS = ("cu_seqlens_q", "cu_seqlens_k", "page_table", "seqused_k", "mode", "max_seqlen_q", "max_k_tiles")
+_RARE = ("q_offset", "kv_block_start", "kv_block_step", "q type", "k type", "stream")
+_FP4 = ("q_fp4", "k_fp4", "q_scale", "k_scale", "q_global_scale", "k_global_scale", *_REQUESTS)
 NAMES = {
-    "msa_proxy_score_fp4": ("q_fp4", "type", "k_fp4", "q_scale", "k_scale", "q_global_scale",
-                            "k_global_scale", *_REQUESTS, "output", "stream", "workspace"),
-    "msa_proxy_score": ("q", "type", "k", "type", *_REQUESTS, "output", "stream", "workspace"),
-    "msa_index_select_fp4": ("q_fp4", "type", "k_fp4", "q_scale", "k_scale", "q_global_scale",
-                             "k_global_scale", *_REQUESTS, "topk", "force_begin_blocks",
-                             "force_end_blocks", "output", "scores", "stream", "workspace"),
-    "msa_topk_select": ("max_score", "topk", "num_valid_pages", "output", "force_begin_blocks",
-                        "force_end_blocks", "skip_masked", "stream"),
-    "msa_index_append_fp4": ("k", "type", "k_cache_fp4", "k_cache_scale", "slot_mapping",
-                             "global_scale", "stream"),
-    "nvfp4_quantize": ("a", "type", "a_global_sf", "sfLayout", "codes", "scales", "stream"),
+    "msa_proxy_score_fp4": (*_FP4, "output", "workspace", *_RARE),
+    "msa_proxy_score": ("q", "k", *_REQUESTS, "output", "workspace", *_RARE),
+    "msa_index_select_fp4": (*_FP4, "topk", "force_begin_blocks", "force_end_blocks", "output", "scores", "workspace",
+                             *_RARE),
+    "msa_topk_select": ("max_score", "topk", "num_valid_pages", "output", "force_begin_blocks", "force_end_blocks",
+                        "skip_masked", "stream"),
+    "msa_index_append_fp4": ("k", "k_cache_fp4", "k_cache_scale", "slot_mapping", "global_scale", "type", "stream"),
+    "nvfp4_quantize": ("a", "a_global_sf", "sfLayout", "codes", "scales", "type", "stream"),
 }
 _WRITTEN = {"output", "scores", "codes", "k_cache_fp4", "k_cache_scale", "workspace"}
 
 
-def reduce_code(operation: str, reduce_heads: Any) -> int:
+def mode_of(operation: str, causal: Any, reduce_heads: Any) -> int:
     try:
-        return REDUCE[reduce_heads]
+        return _MODES[causal, reduce_heads]
     except (KeyError, TypeError):
-        raise ValueError(f"{operation}: reduce_heads: got {reduce_heads!r}, expected False, True or "
-                         "'kv_group'") from None
+        raise ValueError(f"{operation}: reduce_heads, causal: got {reduce_heads!r} and {causal!r}, expected False, True "
+                         "or 'kv_group', and True or False") from None
 
 
 def run(operation: str, args: tuple, kind: Kind, like: Any) -> None:
     """Calls the binding until the work is done. `like` is the data tensor whose kind and device count."""
     function = getattr(library, operation)
-    if not kind.direct:
-        args = _exported(operation, args)
     try:
-        status = function(*args)
+        status = function(*args) if kind.direct else function(*_exported(operation, args))
     except BufferError:  # an array of another library among the arguments
         args = _exported(operation, args)
         status = function(*args)
@@ -82,11 +80,11 @@ def _repeat(operation: str, function: Callable, args: list, status: int, kind: K
     names = NAMES[operation]
     while status:
         if status < 0:
-            args[names.index("workspace")] = export(kind.empty(like, (-status,), "uint8"))
+            args[names.index("workspace")] = kind.empty(like, (-status,), "uint8")
         else:
             for at in [i for i in range(len(args)) if status >> i & 1]:
-                args[at] = export(_converted(operation, names[at], args[at], kind, like))
-        again = function(*args)
+                args[at] = _converted(operation, names[at], args[at], kind, like)
+        again = function(*_exported(operation, tuple(args)))
         if again > 0 and again == status:
             raise RuntimeError(f"{operation}: could not convert {[n for i, n in enumerate(names) if status >> i & 1]}")
         status = again
@@ -100,38 +98,34 @@ def _converted(operation: str, name: str, value: Any, kind: Kind, like: Any) -> 
     return kind.lengths(operation, name, value, like, dtype)
 
 
-def resolve_bounds(operation: str, data: tuple, requests: list, kind: Kind, like: Any) -> None:
-    """Fills in max_seqlen_q and max_k_tiles where they are None, from the lengths: one read of the device."""
-    at = {name: i for i, name in enumerate(_REQUESTS)}
-    if requests[at["max_seqlen_q"]] is not None and requests[at["max_k_tiles"]] is not None:
-        return
+def resolve_bounds(operation: str, data: tuple, requests: tuple, rare: tuple, kind: Kind, like: Any) -> tuple:
+    """`requests` with max_seqlen_q and max_k_tiles where they were None, from the lengths: one read of the device."""
     if kind.capturing(like):
         raise ValueError(f"{operation}: max_seqlen_q and max_k_tiles: got None under stream capture, expected "
                          "both (or max_seqlen_q and output): deriving them would read the device")
-    known = list(requests)
-    _lengths_to_host(operation, known, at, kind)
-    known[at["q_offset"]] = None
-    known[at["max_seqlen_q"]] = known[at["max_k_tiles"]] = None
+    known = [*_lengths_to_host(operation, requests[:4], kind), requests[4], None, None]
     found = np.zeros(2, np.int64)
     asked = "msa_proxy_score" if operation == "msa_proxy_score" else "msa_proxy_score_fp4"
+    args = (*data, *known, found, None, *((None, *rare[1:5]) if rare else ()))
     try:
-        getattr(library, asked + "_bounds")(*_exported(asked, (*data, *known)), found)
+        getattr(library, asked + "_bounds")(*_exported(asked, args))
     except ValueError as e:
         raise ValueError(str(e).replace(asked, operation, 1)) from None
-    for name, value in zip(("max_seqlen_q", "max_k_tiles"), found.tolist()):
-        if requests[at[name]] is None:
-            requests[at[name]] = value
+    return (*requests[:5], *(f if r is None else r for f, r in zip(found.tolist(), requests[5:])))
 
 
-def _lengths_to_host(operation: str, requests: list, at: dict, kind: Kind) -> None:
-    names = [n for n in ("cu_seqlens_q", "cu_seqlens_k", "seqused_k") if hasattr(requests[at[n]], "__dlpack__")]
-    arrays = [requests[at[n]] for n in names]
-    if kind.name == "torch" and len(arrays) > 1 and all(getattr(x, "is_cuda", False) for x in arrays):
+def _lengths_to_host(operation: str, arrays: tuple, kind: Kind) -> list:
+    """cu_seqlens_q, cu_seqlens_k, page_table, seqused_k with all but the page table as int32 on the host."""
+    named = [(i, n) for i, n in enumerate(_REQUESTS[:4]) if n != "page_table" and hasattr(arrays[i], "__dlpack__")]
+    given = [arrays[i] for i, _ in named]
+    if kind.name == "torch" and len(given) > 1 and all(getattr(x, "is_cuda", False) for x in given):
         # One copy instead of two: every copy waits for the device.
-        joined = kind.host(kind.torch.cat([x.reshape(-1) for x in arrays]))  # type: ignore[attr-defined]
-        ends = np.cumsum([x.numel() for x in arrays])
-        values = [part.reshape(tuple(x.shape)) for part, x in zip(np.split(joined, ends[:-1]), arrays)]
+        joined = kind.host(kind.torch.cat([x.reshape(-1) for x in given]))  # type: ignore[attr-defined]
+        ends = np.cumsum([x.numel() for x in given])
+        values = [part.reshape(tuple(x.shape)) for part, x in zip(np.split(joined, ends[:-1]), given)]
     else:
-        values = [kind_of(x).host(x) for x in arrays]
-    for name, value in zip(names, values):
-        requests[at[name]] = checked_integers(operation, name, value, "int32")
+        values = [kind_of(x).host(x) for x in given]
+    result = list(arrays)
+    for (i, name), value in zip(named, values):
+        result[i] = checked_integers(operation, name, value, "int32")
+    return result

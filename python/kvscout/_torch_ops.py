@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.library import custom_op
 
 from . import ops
-from ._call import reduce_code
+from ._call import mode_of
 
 _MODES = {0: False, 1: True, 2: "kv_group"}
 
@@ -99,7 +99,7 @@ def score_fp4(q_fp4, k_fp4, q_scale, k_scale, q_global_scale, k_global_scale, cu
               seqused_k, causal, max_seqlen_q, max_k_tiles, output, reduce_heads, q_offset, start, step):
     args = (q_fp4, k_fp4, q_scale, k_scale, *_pair(q_global_scale), *_pair(k_global_scale), cu_seqlens_q, cu_seqlens_k,
             page_table, seqused_k, causal, max_seqlen_q, max_k_tiles,
-            reduce_code("msa_proxy_score_fp4", reduce_heads), *_pair(q_offset), start, step)
+            mode_of("msa_proxy_score_fp4", False, reduce_heads) >> 1, *_pair(q_offset), start, step)
     if output is None:
         return _score_fp4(*args)
     _score_fp4_out(*args, output)
@@ -137,7 +137,7 @@ def _score_out(q: Tensor, k: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Optiona
 def score(q, k, cu_seqlens_q, cu_seqlens_k, page_table, seqused_k, causal, max_seqlen_q, max_k_tiles, output,
           reduce_heads, q_offset, start, step):
     args = (q, k, cu_seqlens_q, cu_seqlens_k, page_table, seqused_k, causal, max_seqlen_q, max_k_tiles,
-            reduce_code("msa_proxy_score", reduce_heads), *_pair(q_offset), start, step)
+            mode_of("msa_proxy_score", False, reduce_heads) >> 1, *_pair(q_offset), start, step)
     if output is None:
         return _score(*args)
     _score_out(*args, output)
@@ -192,7 +192,7 @@ def _index_out(q_fp4: Tensor, k_fp4: Tensor, q_scale: Optional[Tensor], k_scale:
 def index(q_fp4, k_fp4, q_scale, k_scale, q_global_scale, k_global_scale, cu_seqlens_q, cu_seqlens_k, page_table,
           seqused_k, causal, max_seqlen_q, max_k_tiles, reduce_heads, q_offset, topk, force_begin_blocks,
           force_end_blocks, output, return_scores, workspace, start, step):
-    reduce = reduce_code("msa_index_select_fp4", reduce_heads)
+    reduce = mode_of("msa_index_select_fp4", False, reduce_heads) >> 1
     shape = (q_fp4.shape[0], _heads(q_fp4, k_fp4, reduce), topk)
     if output is None:
         output = torch.empty(shape, dtype=torch.int32, device=q_fp4.device)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from . import _library as library
 from ._arrays import kind_of, typed
-from ._call import query, reduce_code, resolve_bounds, run
+from ._call import NAMES, mode_of, query, resolve_bounds, run
 
 Array = Any  # torch.Tensor, numpy.ndarray, or any array with __dlpack__
 Scale = Any  # a number, or a one-element float32 array on the device of the data
@@ -35,9 +35,10 @@ def _shape(operation: str, name: str, x: Array, ranks: tuple[int, ...], expected
     return shape
 
 
-def _result_heads(operation: str, reduce: int, q_name: str, q: Array, k_name: str, k: Array) -> tuple[int, int]:
+def _result_heads(operation: str, mode: int, q_name: str, q: Array, k_name: str, k: Array) -> tuple[int, int]:
     """(heads of a result, query tokens)."""
     tokens, heads, _ = _shape(operation, q_name, q, (3,), "(query tokens, query heads, row)")
+    reduce = mode >> 1
     if reduce == 1:
         heads = 1
     elif reduce == 2:
@@ -97,7 +98,7 @@ def nvfp4_quantize(
     codes = kind.empty(a, (*leading, columns // 2), "uint8")
     scales = kind.empty(a, scale_shape(math.prod(leading), columns, sfLayout), "uint8")
     data, code = typed(a)
-    run(op, (data, code, a_global_sf, int(sfLayout), codes, scales, kind.stream(a)), kind, a)
+    run(op, (data, a_global_sf, int(sfLayout), codes, scales, code, kind.stream(a)), kind, a)
     return kind.finish(codes, a), kind.finish(scales, a)
 
 
@@ -176,11 +177,11 @@ def msa_proxy_score_fp4(
         return _torch_ops.score_fp4(q_fp4, k_fp4, q_scale, k_scale, q_global_scale, k_global_scale, cu_seqlens_q,
                                     cu_seqlens_k, page_table, seqused_k, causal, max_seqlen_q, max_k_tiles, output,
                                     reduce_heads, q_offset, kv_block_start, kv_block_step)
-    q, q_type = (q_fp4, None) if kind.direct else typed(q_fp4)
-    return _score(op, kind, q_fp4, k_fp4, ("q_fp4", "k_fp4"),
-                  (q, q_type, k_fp4, q_scale, k_scale, q_global_scale, k_global_scale),
-                  cu_seqlens_q, cu_seqlens_k, page_table, seqused_k, causal, max_seqlen_q, max_k_tiles, output,
-                  reduce_heads, q_offset, kv_block_start, kv_block_step)
+    rare = () if q_offset is None and kv_block_start == 0 and kv_block_step == 1 else (
+        q_offset, kv_block_start, kv_block_step)
+    return _score(op, kind, (q_fp4, k_fp4, q_scale, k_scale, q_global_scale, k_global_scale),
+                  (cu_seqlens_q, cu_seqlens_k, page_table, seqused_k, mode_of(op, causal, reduce_heads), max_seqlen_q,
+                   max_k_tiles), output, rare)
 
 
 def msa_proxy_score(
@@ -226,30 +227,34 @@ def msa_proxy_score(
 
         return _torch_ops.score(q, k, cu_seqlens_q, cu_seqlens_k, page_table, seqused_k, causal, max_seqlen_q,
                                 max_k_tiles, output, reduce_heads, q_offset, kv_block_start, kv_block_step)
-    data = (q, None, k, None) if kind.direct else (*typed(q), *typed(k))
-    return _score(op, kind, q, k, ("q", "k"), data, cu_seqlens_q, cu_seqlens_k, page_table, seqused_k, causal,
-                  max_seqlen_q, max_k_tiles, output, reduce_heads, q_offset, kv_block_start, kv_block_step)
+    return _score(op, kind, (q, k),
+                  (cu_seqlens_q, cu_seqlens_k, page_table, seqused_k, mode_of(op, causal, reduce_heads), max_seqlen_q,
+                   max_k_tiles), output, (q_offset, kv_block_start, kv_block_step))
 
 
-def _score(op: str, kind: Any, q: Array, k: Array, names: tuple[str, str], data: tuple, cu_seqlens_q: Array,
-           cu_seqlens_k: Any, page_table: Any, seqused_k: Any, causal: bool, max_seqlen_q: Any, max_k_tiles: Any,
-           output: Any, reduce_heads: Any, q_offset: Any, kv_block_start: int, kv_block_step: int) -> Array:
+def _plain(kind: Any, data: tuple, rare: tuple) -> tuple[tuple, tuple]:
+    """Data and the rare end of the arguments for arrays that do not go to the binding as they are."""
+    (q, q_type), (k, k_type) = typed(data[0]), typed(data[1])
+    return (q, k, *data[2:]), (*(rare or (None, 0, 1)), q_type, k_type, kind.stream(data[0]))
+
+
+def _score(op: str, kind: Any, data: tuple, requests: tuple, output: Any, rare: tuple) -> Array:
     """What both scores share: bounds, the output, the call."""
-    reduce = reduce_code(op, reduce_heads)
-    if output is not None and max_k_tiles is None:
-        max_k_tiles = _shape(op, "output", output, (3,), "(heads, max_k_tiles, query tokens)")[1]
-    if max_seqlen_q is None or max_k_tiles is None:
-        requests = [cu_seqlens_q, cu_seqlens_k, page_table, seqused_k, bool(causal), max_seqlen_q, max_k_tiles,
-                    reduce, q_offset, kv_block_start, kv_block_step]
-        resolve_bounds(op, data, requests, kind, q)
-        max_seqlen_q, max_k_tiles = requests[5], requests[6]
-    made = None
-    if output is None:
-        heads, tokens = _result_heads(op, reduce, names[0], q, names[1], k)
-        made = output = kind.empty(q, (heads, max(int(max_k_tiles), 0), tokens), "float32")
-    run(op, (*data, cu_seqlens_q, cu_seqlens_k, page_table, seqused_k, bool(causal), max_seqlen_q, max_k_tiles, reduce,
-             q_offset, kv_block_start, kv_block_step, output, kind.stream(q), None), kind, q)
-    return output if made is None else kind.finish(made, q)
+    q, k = data[:2]
+    if not kind.direct:
+        data, rare = _plain(kind, data, rare)
+    if requests[6] is None and output is not None:
+        requests = (*requests[:6], _shape(op, "output", output, (3,), "(heads, max_k_tiles, query tokens)")[1])
+    if requests[5] is None or requests[6] is None:
+        requests = resolve_bounds(op, data, requests, rare, kind, q)
+    if output is not None:
+        run(op, (*data, *requests, output, None, *rare), kind, q)
+        return output
+    names = NAMES[op]
+    heads, tokens = _result_heads(op, requests[4], names[0], q, names[1], k)
+    made = kind.empty(q, (heads, max(int(requests[6]), 0), tokens), "float32")
+    run(op, (*data, *requests, made, None, *rare), kind, q)
+    return kind.finish(made, q)
 
 
 def msa_topk_select(
@@ -356,7 +361,7 @@ def msa_index_select_fp4(
                                 kv_block_start, kv_block_step)
     made = scores = None
     if output is None or return_scores:
-        heads, tokens = _result_heads(op, reduce_code(op, reduce_heads), "q_fp4", q_fp4, "k_fp4", k_fp4)
+        heads, tokens = _result_heads(op, mode_of(op, True, reduce_heads), "q_fp4", q_fp4, "k_fp4", k_fp4)
         shape = (tokens, heads, max(0, min(int(topk), 64)))
         if output is None:
             made = output = kind.empty(q_fp4, shape, "int32")
@@ -372,24 +377,27 @@ def msa_index_select_fp4(
 def _index_into(*args: Any) -> None:
     """`msa_index_select_fp4` into arrays that are there: its arguments, then output, scores, workspace."""
     *question, output, scores, workspace = args
-    q_fp4 = args[0]
-    kind = kind_of(q_fp4)
-    run("msa_index_select_fp4", (*_index_arguments(kind, *question), output, scores, kind.stream(q_fp4), workspace),
-        kind, q_fp4)
+    kind = kind_of(args[0])
+    known, rare = _index_arguments(kind, *question)
+    run("msa_index_select_fp4", (*known, output, scores, workspace, *rare), kind, args[0])
 
 
 def _index_arguments(kind: Any, q_fp4: Array, k_fp4: Array, q_scale: Any, k_scale: Array, q_global_scale: Scale,
                      k_global_scale: Scale, cu_seqlens_q: Array, cu_seqlens_k: Any, page_table: Any, seqused_k: Any,
                      causal: bool, max_seqlen_q: Any, max_k_tiles: Any, reduce_heads: Any, q_offset: Any, topk: int,
-                     force_begin_blocks: int, force_end_blocks: int, kv_block_start: int, kv_block_step: int) -> tuple:
+                     force_begin_blocks: int, force_end_blocks: int, kv_block_start: int,
+                     kv_block_step: int) -> tuple[tuple, tuple]:
+    """The binding's arguments before the output, and the rare ones after it."""
     op = "msa_index_select_fp4"
-    q, q_type = (q_fp4, None) if kind.direct else typed(q_fp4)
-    data = (q, q_type, k_fp4, q_scale, k_scale, q_global_scale, k_global_scale)
-    requests = [cu_seqlens_q, cu_seqlens_k, page_table, seqused_k, bool(causal), max_seqlen_q, max_k_tiles,
-                reduce_code(op, reduce_heads), q_offset, kv_block_start, kv_block_step]
+    data: tuple = (q_fp4, k_fp4, q_scale, k_scale, q_global_scale, k_global_scale)
+    rare: tuple = (q_offset, kv_block_start, kv_block_step)
+    if not kind.direct:
+        data, rare = _plain(kind, data, rare)
+    requests = (cu_seqlens_q, cu_seqlens_k, page_table, seqused_k, mode_of(op, causal, reduce_heads), max_seqlen_q,
+                max_k_tiles)
     if max_seqlen_q is None or max_k_tiles is None:
-        resolve_bounds(op, data, requests, kind, q_fp4)
-    return (*data, *requests, topk, force_begin_blocks, force_end_blocks)
+        requests = resolve_bounds(op, data, requests, rare, kind, q_fp4)
+    return (*data, *requests, topk, force_begin_blocks, force_end_blocks), rare
 
 
 def msa_index_select_fp4_workspace(
@@ -419,12 +427,13 @@ def msa_index_select_fp4_workspace(
 
     A function of shapes and bounds, never of lengths: ask once, with the bounds of a captured graph.
     """
-    kind = kind_of(q_fp4)
-    args = _index_arguments(kind, q_fp4, k_fp4, q_scale, k_scale, q_global_scale, k_global_scale, cu_seqlens_q,
-                            cu_seqlens_k, page_table, seqused_k, causal, max_seqlen_q, max_k_tiles, reduce_heads,
-                            q_offset, topk, force_begin_blocks, force_end_blocks, kv_block_start, kv_block_step)
     op = "msa_index_select_fp4"
-    return query(op, library.msa_index_select_fp4_workspace, (*args, None, None), kind, q_fp4)
+    kind = kind_of(q_fp4)
+    known, rare = _index_arguments(
+        kind, q_fp4, k_fp4, q_scale, k_scale, q_global_scale, k_global_scale, cu_seqlens_q, cu_seqlens_k, page_table,
+        seqused_k, causal, max_seqlen_q, max_k_tiles, reduce_heads, q_offset, topk, force_begin_blocks,
+        force_end_blocks, kv_block_start, kv_block_step)
+    return query(op, library.msa_index_select_fp4_workspace, (*known, None, None, None, *rare), kind, q_fp4)
 
 
 def msa_index_append_fp4(
@@ -456,6 +465,8 @@ def msa_index_append_fp4(
         from . import _torch_ops
 
         return _torch_ops.append(k, k_cache_fp4, k_cache_scale, slot_mapping, global_scale)
-    data, k_type = (k, None) if kind.direct else typed(k)
-    run(op, (data, k_type, k_cache_fp4, k_cache_scale, slot_mapping, global_scale, kind.stream(k)), kind, k)
-    return None
+    if kind.direct:
+        run(op, (k, k_cache_fp4, k_cache_scale, slot_mapping, global_scale), kind, k)
+    else:
+        data, k_type = typed(k)
+        run(op, (data, k_cache_fp4, k_cache_scale, slot_mapping, global_scale, k_type, kind.stream(k)), kind, k)

@@ -1,0 +1,239 @@
+"""The engine adapter driven as vLLM would: chunked prefill, decode with drafts that are rejected, pages that another
+request used before, padding, mixed batches. After every step everything is compared with a plain float model,
+which keeps a list of vectors for each request and knows neither pages nor slots.
+"""
+
+from __future__ import annotations
+
+import types
+
+import numpy as np
+import pytest
+
+import oracle
+from conftest import HAS_CUDA, NO_CUDA, NO_TORCH, torch
+
+if torch is None:
+    pytest.skip(NO_TORCH, allow_module_level=True)
+
+from kvscout.integrations.vllm import PAGE_BYTES, Indexer, NvFp4IndexCache, Step  # noqa: E402
+
+SCALE = 2688.0 / 8.0
+HEADS, TOPK = 4, 4
+
+
+@pytest.fixture(params=["cpu", "cuda"])
+def device(request):
+    if request.param == "cuda" and not HAS_CUDA:
+        pytest.skip(NO_CUDA)
+    return request.param
+
+
+class Engine:
+    """The scheduler's side: requests, pages, slots; and the float model beside it."""
+
+    def __init__(self, device, pages=24, width=16, padding_bytes=112):
+        self.device, self.width = device, width
+        self.rng = np.random.default_rng(3)
+        pool = torch.full((pages, PAGE_BYTES + padding_bytes), 0xFF, dtype=torch.uint8, device=device)
+        self.cache = NvFp4IndexCache(pool, 1, SCALE)
+        self.buffer = torch.full((4096, HEADS, TOPK), -7, dtype=torch.int32, device=device)
+        self.indexer = Indexer(HEADS, self.buffer)
+        self.free = list(self.rng.permutation(pages))
+        self.pages: dict[str, list[int]] = {}
+        self.keys: dict[str, list[np.ndarray]] = {}  # the float model
+
+    def start(self, name):
+        self.pages[name], self.keys[name] = [], []
+
+    def finish(self, name):
+        self.free = self.pages.pop(name) + self.free  # dirty pages are the first to be used again
+        del self.keys[name]
+
+    def reject(self, name, tokens):
+        """Drafts that were not accepted: the next tokens overwrite their slots."""
+        if tokens:
+            del self.keys[name][-tokens:]
+
+    def vectors(self, *shape):
+        x = torch.from_numpy(self.rng.standard_normal(shape).astype(np.float32)).bfloat16()
+        return x, x.float().numpy().astype(np.float64)
+
+    def step(self, work, pad_requests=0, pad_tokens=0):
+        """`work`: [(request, tokens)]. Appends keys, selects, compares. Returns the ids."""
+        tokens = sum(n for _, n in work)
+        k, k_exact = self.vectors(tokens + pad_tokens, 128)
+        q, q_exact = self.vectors(tokens + pad_tokens, HEADS, 128)
+        slots, starts, lengths = [], [0], []
+        table = np.full((len(work) + pad_requests, self.width), -1, np.int32)
+        at = 0
+        for row, (name, n) in enumerate(work):
+            for i in range(n):
+                position = len(self.keys[name])
+                if position % 128 == 0 and position // 128 == len(self.pages[name]):
+                    self.pages[name].append(self.free.pop(0))
+                slots.append(self.pages[name][position // 128] * 128 + position % 128)
+                self.keys[name].append(k_exact[at + i])
+            at += n
+            starts.append(at)
+            lengths.append(len(self.keys[name]))
+            table[row, : len(self.pages[name])] = self.pages[name]
+        per_pad = pad_tokens // pad_requests if pad_requests else 0
+        for _ in range(pad_requests):
+            starts.append(starts[-1] + per_pad)
+            lengths.append(0)
+        slots += [-1] * pad_tokens
+        put = lambda x, t=torch.int32: torch.tensor(np.array(x), dtype=t, device=self.device)  # noqa: E731
+        common = types.SimpleNamespace(
+            num_reqs=len(lengths), query_start_loc=put(starts + [starts[-1]] * 3), seq_lens=put(lengths + [5]),
+            block_table_tensor=put(np.concatenate([table, table[:1]])), max_query_len=max(n for _, n in work),
+            max_seq_len=max(lengths))
+        step = Step.from_metadata(common)
+        self.cache.append(k.to(self.device), put(slots, torch.int64))
+        self.buffer.fill_(-7)
+        ids = self.indexer.select(q.to(self.device).flatten(1), self.cache, step)
+        assert ids.data_ptr() == self.buffer.data_ptr() and (self.buffer[len(ids):] == -7).all()
+        assert (ids[tokens:] == -1).all(), "padding chose blocks"
+        self.compare(work, ids.cpu().numpy(), q_exact)
+        self.compare_context_parallel(ids, q.to(self.device), step, tokens)
+        return ids
+
+    def compare(self, work, ids, q):
+        at = 0
+        for name, n in work:
+            keys = np.stack(self.keys[name])
+            codes, linear = oracle.quantize(keys.astype(np.float32), SCALE)
+            # The float model of the keys as they were stored: rounded to 4 bits once, no pages.
+            stored = (oracle.unpack_codes(codes).reshape(len(keys), 8, 16) * oracle.E4M3[linear][:, :, None]
+                      ).reshape(len(keys), 128) / SCALE
+            assert np.abs(stored - keys).mean() < 0.1 * np.abs(keys).mean(), "rounding is not what 4 bits cost"
+            for i in range(n):
+                position = len(keys) - n + i
+                visible = position + 1
+                blocks = -(-visible // 128)
+                for h in range(HEADS):
+                    logits = stored[:visible] @ q[at + i, h]
+                    best = np.array([logits[b * 128 : b * 128 + 128].max() for b in range(blocks)])
+                    row = ids[at + i, h]
+                    chosen = row[row >= 0]
+                    assert len(chosen) == min(TOPK, blocks) and (np.diff(chosen) > 0).all()
+                    assert (row[len(chosen):] == -1).all() and chosen[-1] == blocks - 1, "the local block"
+                    others = np.setdiff1d(np.arange(blocks), chosen)
+                    free = chosen[:-1]
+                    if len(others) and len(free):
+                        assert best[free].min() >= best[others].max() - 1e-4
+            at += n
+
+    def compare_context_parallel(self, ids, q, step, tokens, ranks=3):
+        """Every rank scores its blocks; the merge is exactly the selection on one rank."""
+        ids = ids.clone()
+        parts = [self.indexer.candidates(q, self.cache, step, r, ranks) for r in range(ranks)]
+        lengths, starts = step.seq_lens.tolist(), step.cu_seqlens_q.tolist()
+        visible = np.zeros(len(q), np.int32)
+        for b, length in enumerate(lengths):
+            for i in range(starts[b], starts[b + 1]):
+                position = length - (starts[b + 1] - i)
+                visible[i] = position // 128 + 1 if length else 0
+        merged = self.indexer.merge(torch.stack([p[0] for p in parts]), torch.stack([p[1] for p in parts]),
+                                    torch.from_numpy(visible).to(q.device))
+        assert torch.equal(merged, ids)
+
+
+def test_an_engine_from_start_to_end(device):
+    engine = Engine(device)
+    engine.start("a")
+    for chunk in (256, 256, 189):  # prefill in chunks, each sees the ones before
+        engine.step([("a", chunk)])
+    for rejected in (0, 3, 1, 2, 3):  # one token and three drafts
+        engine.step([("a", 4)])
+        engine.reject("a", rejected)
+    engine.start("b")
+    engine.step([("a", 1), ("b", 130)])  # decode and prefill in one batch
+    engine.start("c")
+    engine.step([("a", 1), ("b", 1), ("c", 40)])
+    engine.finish("a")  # its pages, full of its keys, go to whoever comes next
+    engine.start("d")
+    engine.step([("b", 1), ("d", 300), ("c", 1)])
+    for rejected in (1, 0):
+        engine.step([("b", 2), ("c", 2), ("d", 2)], pad_requests=2, pad_tokens=4)
+        for name in "bcd":
+            engine.reject(name, rejected)
+    engine.finish("c")
+    engine.finish("b")
+    engine.start("e")
+    engine.step([("d", 1), ("e", 128)])
+    engine.step([("d", 1), ("e", 1)], pad_requests=6, pad_tokens=6)
+
+
+@pytest.mark.parametrize("tokens", range(1, 9))
+def test_uniform_decode_of_1_to_8_tokens(device, tokens):
+    engine = Engine(device)
+    for name, n in (("x", 300), ("y", 127)):
+        engine.start(name)
+        engine.step([(name, n)])
+    engine.step([("x", tokens), ("y", tokens)], pad_requests=1, pad_tokens=tokens)
+
+
+def test_decode_steps_in_their_short_form(device):
+    engine = Engine(device)
+    engine.start("x")
+    engine.step([("x", 200)])
+    lengths = torch.tensor([200, 0], dtype=torch.int32, device=device)
+    table = torch.tensor([engine.pages["x"] + [-1], [-1, -1, -1]], dtype=torch.int32, device=device)
+    step = Step.decode(lengths, table, 2, 384)
+    assert step.cu_seqlens_q.tolist() == [0, 2, 4] and step.tiles == 3
+    q = torch.randn(4, HEADS, 128, device=device).bfloat16()
+    assert engine.indexer.reserve(q, engine.cache, step) >= 0
+    ids = engine.indexer.select(q, engine.cache, step)
+    assert ids[0, 0].tolist() == [0, 1, -1, -1] and (ids[2:] == -1).all()
+
+
+def test_slots_longer_and_shorter_than_the_keys(device):
+    engine = Engine(device)
+    k = torch.randn(3, 128, device=device).bfloat16()
+    before = engine.cache.pool.clone()
+    engine.cache.append(k, torch.tensor([-1, -1, -1, 7, 8], device=device))
+    assert torch.equal(engine.cache.pool, before)
+    engine.cache.append(k, torch.tensor([9], device=device))
+    changed = (engine.cache.pool != before).any(1)
+    assert changed.tolist() == [True] + [False] * (len(before) - 1)
+    assert torch.equal(engine.cache.pool[:, PAGE_BYTES:], before[:, PAGE_BYTES:]), "bytes that belong to others"
+
+
+def test_page_size():
+    assert NvFp4IndexCache.page_bytes() == 9216 and 128 * 128 * 2 / 9216 > 3.5
+    with pytest.raises(ValueError, match="9216"):
+        NvFp4IndexCache(torch.zeros(3, 9000, dtype=torch.uint8))
+
+
+@pytest.mark.skipif(not HAS_CUDA, reason=NO_CUDA)
+def test_a_decode_step_in_a_cuda_graph():
+    """Captured once at the model's largest context, replayed with other lengths, tables and keys."""
+    engine = Engine("cuda")
+    for name, n in (("x", 700), ("y", 90)):
+        engine.start(name)
+        engine.step([(name, n)])
+    lengths = torch.zeros(2, dtype=torch.int32, device="cuda")
+    table = torch.full((2, 16), -1, dtype=torch.int32, device="cuda")
+    q = torch.randn(2, HEADS, 128, device="cuda").bfloat16()
+    k = torch.randn(2, 128, device="cuda").bfloat16()
+    slots = torch.full((2,), -1, dtype=torch.int64, device="cuda")
+    step = Step.decode(lengths, table, 1, 16 * 128)
+    engine.indexer.reserve(q, engine.cache, step)
+    engine.indexer.select(q, engine.cache, step)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        engine.cache.append(k, slots)
+        engine.indexer.select(q, engine.cache, step)
+    for used in ([700, 90], [3, 0], [129, 700]):
+        names = ["x", "y"] if used[0] == 700 else ["y", "x"]
+        lengths.copy_(torch.tensor(used))
+        for row, name in enumerate(names):
+            table[row, : len(engine.pages[name])] = torch.tensor(np.array(engine.pages[name], np.int32), device="cuda")
+        engine.buffer.fill_(-7)
+        if engine.indexer.workspace is not None:
+            engine.indexer.workspace.fill_(0xA5)
+        graph.replay()
+        got = engine.buffer[:2].clone()
+        assert torch.equal(engine.indexer.select(q, engine.cache, step), got)
