@@ -49,8 +49,10 @@ class Kind:
 
     def export(self, x: Any) -> tuple[Any, int | None]:
         """(what the binding takes, the element type where it must be told)."""
-        code = {"bfloat16": BF16, "float8_e4m3fn": E4M3}.get(x.dtype.name)
-        if code is not None:  # ml_dtypes, which DLPack of numpy refuses
+        code = None
+        if x.dtype.num >= 256:  # user-defined: ml_dtypes, which numpy's DLPack refuses
+            code = {"bfloat16": BF16, "float8_e4m3fn": E4M3}.get(x.dtype.name)
+        if code is not None:
             x = x.view(np.float16 if code == BF16 else np.uint8)
         if not x.flags.writeable:  # only the newer exchange carries read-only memory
             import tvm_ffi
