@@ -1,0 +1,30 @@
+"""The code on the pages about Python runs, from top to bottom, as it stands."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from conftest import NO_TORCH, ROOT, torch
+
+
+@pytest.mark.parametrize("page", ["python.md", "calibration.md"])
+def test_code_of(page):
+    if torch is None:
+        pytest.skip(NO_TORCH)
+    torch.manual_seed(0)
+    text = (ROOT / "docs" / page).read_text()
+    names: dict = {"__name__": page}
+    blocks = list(re.finditer(r"^```python\n(.*?)^```", text, re.M | re.S))
+    assert len(blocks) >= 5
+    for block in blocks:
+        line = text[: block.start(1)].count("\n")
+        exec(compile("\n" * line + block.group(1), str(ROOT / "docs" / page), "exec"), names)
+
+
+def test_every_link_leads_somewhere():
+    for page in ("python.md", "calibration.md"):
+        text = (ROOT / "docs" / page).read_text()
+        for target in re.findall(r"\]\(([^)#:]+)\)", text):
+            assert (ROOT / "docs" / target).exists(), f"{page}: {target}"

