@@ -10,18 +10,9 @@ draws scores, `kvscout.integrations` holds the pieces that engines need.
 """
 
 from .info import Backend, backends
-from .ops import (
-    SfLayout,
-    msa_index_append_fp4,
-    msa_index_select_fp4,
-    msa_index_select_fp4_workspace,
-    msa_proxy_score,
-    msa_proxy_score_fp4,
-    msa_topk_select,
-    nvfp4_quantize,
-    scale_shape,
-)
-from .scales import global_scale_of
+from .quantize import SfLayout, global_scale_of, msa_index_append_fp4, nvfp4_quantize, scale_shape
+from .score import msa_proxy_score, msa_proxy_score_fp4
+from .select import msa_index_select_fp4, msa_index_select_fp4_workspace, msa_topk_select
 
 __version__ = "0.1.0"
 __all__ = [

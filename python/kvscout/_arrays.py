@@ -85,7 +85,7 @@ class Torch(Kind):
         self.torch = torch
         # torch 2.10 and later have a C table of their arrays, with every element type.
         self.direct = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
-        self.compiling = torch.compiler.is_compiling
+        self.compiling = torch.compiler.is_compiling  # type: ignore[method-assign]
         self.dtypes = {"float32": torch.float32, "int32": torch.int32, "int64": torch.int64,
                        "uint8": torch.uint8}
 

@@ -12,7 +12,10 @@ from typing import Any, Callable
 import numpy as np
 
 from . import _library as library
-from ._arrays import Kind, checked_integers, export, kind_of
+from ._arrays import Kind, checked_integers, export, kind_of, typed
+
+Array = Any  # torch.Tensor, numpy.ndarray, or any array with __dlpack__
+Scale = Any  # a number, or a one-element float32 array on the device of the data
 
 # (causal, reduce_heads) as the binding takes them: causal + 2 * reduce.
 _MODES = {(causal, name): causal + 2 * reduce
@@ -41,6 +44,30 @@ def mode_of(operation: str, causal: Any, reduce_heads: Any) -> int:
     except (KeyError, TypeError):
         raise ValueError(f"{operation}: reduce_heads, causal: got {reduce_heads!r} and {causal!r}, expected False, True "
                          "or 'kv_group', and True or False") from None
+
+
+def require_shape(operation: str, name: str, x: Array, ranks: tuple[int, ...], expected: str) -> tuple[int, ...]:
+    shape = tuple(x.shape)
+    if len(shape) not in ranks:
+        raise ValueError(f"{operation}: {name}: got shape {shape}, expected {expected}")
+    return shape
+
+
+def result_heads(operation: str, mode: int, q_name: str, q: Array, k_name: str, k: Array) -> tuple[int, int]:
+    """(heads of a result, query tokens)."""
+    tokens, heads, _ = require_shape(operation, q_name, q, (3,), "(query tokens, query heads, row)")
+    reduce = mode >> 1
+    if reduce == 1:
+        heads = 1
+    elif reduce == 2:
+        heads = require_shape(operation, k_name, k, (3, 4), "(tokens, key heads, row) or (pages, key heads, 128, row)")[1]
+    return heads, tokens
+
+
+def plain(kind: Any, data: tuple, rare: tuple) -> tuple[tuple, tuple]:
+    """Data and the rare end of the arguments for arrays that do not go to the binding as they are."""
+    (q, q_type), (k, k_type) = typed(data[0]), typed(data[1])
+    return (q, k, *data[2:]), (*(rare or (None, 0, 1)), q_type, k_type, kind.stream(data[0]))
 
 
 def run(operation: str, args: tuple, kind: Kind, like: Any) -> None:

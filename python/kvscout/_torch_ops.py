@@ -13,10 +13,12 @@ import torch
 from torch import Tensor
 from torch.library import custom_op
 
-from . import ops
+from . import quantize as quantizing
+from . import score as scoring
+from . import select as selecting
 from ._call import mode_of
 
-_MODES = {0: False, 1: True, 2: "kv_group"}
+_REDUCE: dict[int, Any] = {0: False, 1: True, 2: "kv_group"}
 
 
 def _pair(x: Any) -> tuple[Optional[float], Optional[Tensor]]:
@@ -40,7 +42,7 @@ def _heads(q: Tensor, k: Tensor, reduce: int) -> Any:
 
 @custom_op("kvscout::nvfp4_quantize", mutates_args=())
 def _quantize(a: Tensor, scale: Optional[float], scale_tensor: Optional[Tensor], layout: int) -> tuple[Tensor, Tensor]:
-    return ops.nvfp4_quantize(a, _one(scale, scale_tensor), ops.SfLayout(layout))
+    return quantizing.nvfp4_quantize(a, _one(scale, scale_tensor), quantizing.SfLayout(layout))
 
 
 @_quantize.register_fake
@@ -50,7 +52,7 @@ def _(a, scale, scale_tensor, layout):
     for n in leading:
         rows = rows * n
     return (a.new_empty((*leading, columns // 2), dtype=torch.uint8),
-            a.new_empty(ops.scale_shape(rows, columns, ops.SfLayout(layout)), dtype=torch.uint8))
+            a.new_empty(quantizing.scale_shape(rows, columns, quantizing.SfLayout(layout)), dtype=torch.uint8))
 
 
 def quantize(a, scale, layout):
@@ -67,10 +69,10 @@ def _score_fp4(q_fp4: Tensor, k_fp4: Tensor, q_scale: Optional[Tensor], k_scale:
                seqused_k: Optional[Tensor], causal: bool, max_seqlen_q: Optional[int], max_k_tiles: Optional[int],
                reduce: int, q_offset: Optional[int], q_offset_tensor: Optional[Tensor], kv_block_start: int,
                kv_block_step: int) -> Tensor:
-    return ops.msa_proxy_score_fp4(
+    return scoring.msa_proxy_score_fp4(
         q_fp4, k_fp4, q_scale, k_scale, _one(q_global, q_global_tensor), _one(k_global, k_global_tensor), cu_seqlens_q,
         cu_seqlens_k, page_table=page_table, seqused_k=seqused_k, causal=causal, max_seqlen_q=max_seqlen_q,
-        max_k_tiles=max_k_tiles, reduce_heads=_MODES[reduce], q_offset=_one(q_offset, q_offset_tensor),
+        max_k_tiles=max_k_tiles, reduce_heads=_REDUCE[reduce], q_offset=_one(q_offset, q_offset_tensor),
         kv_block_start=kv_block_start, kv_block_step=kv_block_step)
 
 
@@ -88,10 +90,10 @@ def _score_fp4_out(q_fp4: Tensor, k_fp4: Tensor, q_scale: Optional[Tensor], k_sc
                    seqused_k: Optional[Tensor], causal: bool, max_seqlen_q: Optional[int], max_k_tiles: Optional[int],
                    reduce: int, q_offset: Optional[int], q_offset_tensor: Optional[Tensor], kv_block_start: int,
                    kv_block_step: int, output: Tensor) -> None:
-    ops.msa_proxy_score_fp4(
+    scoring.msa_proxy_score_fp4(
         q_fp4, k_fp4, q_scale, k_scale, _one(q_global, q_global_tensor), _one(k_global, k_global_tensor), cu_seqlens_q,
         cu_seqlens_k, page_table=page_table, seqused_k=seqused_k, causal=causal, max_seqlen_q=max_seqlen_q,
-        max_k_tiles=max_k_tiles, output=output, reduce_heads=_MODES[reduce],
+        max_k_tiles=max_k_tiles, output=output, reduce_heads=_REDUCE[reduce],
         q_offset=_one(q_offset, q_offset_tensor), kv_block_start=kv_block_start, kv_block_step=kv_block_step)
 
 
@@ -111,9 +113,9 @@ def _score(q: Tensor, k: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Optional[Te
            seqused_k: Optional[Tensor], causal: bool, max_seqlen_q: Optional[int], max_k_tiles: Optional[int],
            reduce: int, q_offset: Optional[int], q_offset_tensor: Optional[Tensor], kv_block_start: int,
            kv_block_step: int) -> Tensor:
-    return ops.msa_proxy_score(
+    return scoring.msa_proxy_score(
         q, k, cu_seqlens_q, cu_seqlens_k, page_table=page_table, seqused_k=seqused_k, causal=causal,
-        max_seqlen_q=max_seqlen_q, max_k_tiles=max_k_tiles, reduce_heads=_MODES[reduce],
+        max_seqlen_q=max_seqlen_q, max_k_tiles=max_k_tiles, reduce_heads=_REDUCE[reduce],
         q_offset=_one(q_offset, q_offset_tensor), kv_block_start=kv_block_start, kv_block_step=kv_block_step)
 
 
@@ -128,9 +130,9 @@ def _score_out(q: Tensor, k: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Optiona
                page_table: Optional[Tensor], seqused_k: Optional[Tensor], causal: bool, max_seqlen_q: Optional[int],
                max_k_tiles: Optional[int], reduce: int, q_offset: Optional[int], q_offset_tensor: Optional[Tensor],
                kv_block_start: int, kv_block_step: int, output: Tensor) -> None:
-    ops.msa_proxy_score(
+    scoring.msa_proxy_score(
         q, k, cu_seqlens_q, cu_seqlens_k, page_table=page_table, seqused_k=seqused_k, causal=causal,
-        max_seqlen_q=max_seqlen_q, max_k_tiles=max_k_tiles, output=output, reduce_heads=_MODES[reduce],
+        max_seqlen_q=max_seqlen_q, max_k_tiles=max_k_tiles, output=output, reduce_heads=_REDUCE[reduce],
         q_offset=_one(q_offset, q_offset_tensor), kv_block_start=kv_block_start, kv_block_step=kv_block_step)
 
 
@@ -150,7 +152,7 @@ def score(q, k, cu_seqlens_q, cu_seqlens_k, page_table, seqused_k, causal, max_s
 @custom_op("kvscout::msa_topk_select", mutates_args=())
 def _select(max_score: Tensor, topk: int, valid: Optional[int], valid_tensor: Optional[Tensor],
             force_begin_blocks: int, force_end_blocks: int, skip_masked: bool) -> Tensor:
-    return ops.msa_topk_select(max_score, topk, _one(valid, valid_tensor), None, force_begin_blocks, force_end_blocks,
+    return selecting.msa_topk_select(max_score, topk, _one(valid, valid_tensor), None, force_begin_blocks, force_end_blocks,
                                skip_masked=skip_masked)
 
 
@@ -162,7 +164,7 @@ def _(max_score, topk, valid, valid_tensor, force_begin_blocks, force_end_blocks
 @custom_op("kvscout::msa_topk_select_out", mutates_args=("output",))
 def _select_out(max_score: Tensor, topk: int, valid: Optional[int], valid_tensor: Optional[Tensor],
                 force_begin_blocks: int, force_end_blocks: int, skip_masked: bool, output: Tensor) -> None:
-    ops.msa_topk_select(max_score, topk, _one(valid, valid_tensor), output, force_begin_blocks, force_end_blocks,
+    selecting.msa_topk_select(max_score, topk, _one(valid, valid_tensor), output, force_begin_blocks, force_end_blocks,
                         skip_masked=skip_masked)
 
 
@@ -182,9 +184,9 @@ def _index_out(q_fp4: Tensor, k_fp4: Tensor, q_scale: Optional[Tensor], k_scale:
                reduce: int, q_offset: Optional[int], q_offset_tensor: Optional[Tensor], topk: int,
                force_begin_blocks: int, force_end_blocks: int, kv_block_start: int, kv_block_step: int, output: Tensor,
                scores: Optional[Tensor], workspace: Optional[Tensor]) -> None:
-    ops._index_into(
+    selecting._index_into(
         q_fp4, k_fp4, q_scale, k_scale, _one(q_global, q_global_tensor), _one(k_global, k_global_tensor), cu_seqlens_q,
-        cu_seqlens_k, page_table, seqused_k, causal, max_seqlen_q, max_k_tiles, _MODES[reduce],
+        cu_seqlens_k, page_table, seqused_k, causal, max_seqlen_q, max_k_tiles, _REDUCE[reduce],
         _one(q_offset, q_offset_tensor), topk, force_begin_blocks, force_end_blocks, kv_block_start, kv_block_step,
         output, scores, workspace)
 
@@ -209,7 +211,7 @@ def index(q_fp4, k_fp4, q_scale, k_scale, q_global_scale, k_global_scale, cu_seq
 @custom_op("kvscout::msa_index_append_fp4", mutates_args=("k_cache_fp4", "k_cache_scale"))
 def _append(k: Tensor, k_cache_fp4: Tensor, k_cache_scale: Tensor, slot_mapping: Tensor, scale: Optional[float],
             scale_tensor: Optional[Tensor]) -> None:
-    ops.msa_index_append_fp4(k, k_cache_fp4, k_cache_scale, slot_mapping, _one(scale, scale_tensor))
+    quantizing.msa_index_append_fp4(k, k_cache_fp4, k_cache_scale, slot_mapping, _one(scale, scale_tensor))
 
 
 def append(k, k_cache_fp4, k_cache_scale, slot_mapping, global_scale):

@@ -21,12 +21,8 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-from ..ops import (
-    msa_index_append_fp4,
-    msa_index_select_fp4,
-    msa_index_select_fp4_workspace,
-    msa_topk_select,
-)
+from ..quantize import msa_index_append_fp4
+from ..select import msa_index_select_fp4, msa_index_select_fp4_workspace, msa_topk_select
 
 BLOCK = 128
 CODE_BYTES = 8192  # of one page and key head
@@ -145,9 +141,10 @@ class Indexer:
         keys below seq_len - len_q + i + 1."""
         positional, keywords = self._arguments(index_q, cache, step)
         workspace = self.workspace if self.workspace is not None and index_q.is_cuda else None
-        return msa_index_select_fp4(*positional, **keywords, force_begin_blocks=self.init_blocks,
-                                    force_end_blocks=self.local_blocks, output=self.buffer[: positional[0].shape[0]],
-                                    workspace=workspace)
+        chosen = self.buffer[: positional[0].shape[0]]
+        msa_index_select_fp4(*positional, **keywords, force_begin_blocks=self.init_blocks,
+                             force_end_blocks=self.local_blocks, output=chosen, workspace=workspace)
+        return chosen
 
     def candidates(self, index_q: Tensor, cache: NvFp4IndexCache, step: Step, rank: int,
                    ranks: int) -> tuple[Tensor, Tensor]:
