@@ -1,10 +1,10 @@
-// Arguments of a Python call as the plain C ABI of tvm-ffi hands them over: a list of tagged values,
-// read in order, each under its name.
+// Arguments of a Python call as the plain C ABI of tvm-ffi hands them over: a list of tagged
+// values, read in order, each under its name.
 //
 // Tensors arrive as DLPack descriptions (torch, numpy, JAX, CuPy); nothing is copied and nothing is
 // owned. Lengths that need another type or device first are not an error here: their bit is set in
-// `repairs`, and Python, which may allocate, converts them and calls again. So the common case costs
-// no check in Python.
+// `repairs`, and Python, which may allocate, converts them and calls again. So the common case
+// costs no check in Python.
 #pragma once
 
 #include <tvm/ffi/c_api.h>
@@ -42,22 +42,27 @@ class Arguments {
     if (!t.defined) return t;
     const bool is_integer = t.dtype == DType::i32 || t.dtype == DType::i64;
     const bool gaps = t.rank == 1 && !t.is_dense();
-    if ((is_integer && (t.dtype != type || gaps)) || (t.device.type == Device::cpu && !(t.device == data)))
+    if ((is_integer && (t.dtype != type || gaps)) ||
+        (t.device.type == Device::cpu && !(t.device == data)))
       repairs |= std::uint64_t{1} << at;
     return t;
   }
 
-  // A number, or a tensor of one float on the device of the data. A host tensor beside device data is
-  // read here: that is a number, too.
+  // A number, or a tensor of one float on the device of the data. A host tensor beside device data
+  // is read here: that is a number, too.
   GlobalScale scale(const char* name, Device data) {
     const int at = next_;
     GlobalScale s;
     if (at < count_ && is_tensor(values_[at])) {
       const Tensor t = tensor(name);
-      if (t.dtype != DType::f32 || t.count() != 1) fail(name, "a tensor of another kind", "a number or one float32");
-      if (t.device == data) s.pointer = static_cast<const float*>(t.data);
-      else if (t.device.type == Device::cpu) std::memcpy(&s.value, t.data, sizeof(float));
-      else fail(name, "a tensor on another device", "a number or one float32 beside the data");
+      if (t.dtype != DType::f32 || t.count() != 1)
+        fail(name, "a tensor of another kind", "a number or one float32");
+      if (t.device == data)
+        s.pointer = static_cast<const float*>(t.data);
+      else if (t.device.type == Device::cpu)
+        std::memcpy(&s.value, t.data, sizeof(float));
+      else
+        fail(name, "a tensor on another device", "a number or one float32 beside the data");
       return s;
     }
     s.value = static_cast<float>(number(name));
@@ -90,9 +95,10 @@ class Arguments {
 
   bool next_is_tensor() const { return next_ < count_ && is_tensor(values_[next_]); }
 
-  [[noreturn]] void fail(const char* name, const std::string& got, const std::string& expected) const {
-    throw Error(Error::invalid_argument, std::string(operation_) + ": " + name + ": got " + got +
-                                             ", expected " + expected);
+  [[noreturn]] void fail(const char* name, const std::string& got,
+                         const std::string& expected) const {
+    throw Error(Error::invalid_argument,
+                std::string(operation_) + ": " + name + ": got " + got + ", expected " + expected);
   }
 
  private:
@@ -102,17 +108,26 @@ class Arguments {
 
   static std::string kind(const TVMFFIAny& v) {
     switch (v.type_index) {
-      case kTVMFFINone: return "nothing";
-      case kTVMFFIBool: return "a bool";
-      case kTVMFFIInt: return "an integer";
-      case kTVMFFIFloat: return "a float";
-      case kTVMFFIBigInt: return "an integer beyond 64 bits";
+      case kTVMFFINone:
+        return "nothing";
+      case kTVMFFIBool:
+        return "a bool";
+      case kTVMFFIInt:
+        return "an integer";
+      case kTVMFFIFloat:
+        return "a float";
+      case kTVMFFIBigInt:
+        return "an integer beyond 64 bits";
       case kTVMFFISmallStr:
-      case kTVMFFIStr: return "a string";
+      case kTVMFFIStr:
+        return "a string";
       case kTVMFFITensor:
-      case kTVMFFIDLTensorPtr: return "a tensor";
-      case kTVMFFIArray: return "a list or tuple";
-      default: return "an object that is no array";
+      case kTVMFFIDLTensorPtr:
+        return "a tensor";
+      case kTVMFFIArray:
+        return "a list or tuple";
+      default:
+        return "an object that is no array";
     }
   }
 
@@ -132,8 +147,12 @@ class Arguments {
     if (code == kDLFloat8_e4m3fn && bits == 8) return DType::e4m3;
     if (code == kDLFloat4_e2m1fn && bits == 8) return DType::e2m1x2;
     static constexpr const char* kinds[] = {"int", "uint", "float"};
-    fail(name, (code < 3 ? kinds[code] + std::to_string(bits) : "a " + std::to_string(bits) + "-bit type") + " elements",
-         "uint8, int32, int64, float16, bfloat16, float32, e4m3 or packed e2m1 as the argument needs");
+    fail(name,
+         (code < 3 ? kinds[code] + std::to_string(bits)
+                   : "a " + std::to_string(bits) + "-bit type") +
+             " elements",
+         "uint8, int32, int64, float16, bfloat16, float32, e4m3 or packed e2m1 as the argument "
+         "needs");
   }
 
   Tensor view(const char* name, const TVMFFIAny& v, bool flatten) const {
@@ -147,11 +166,13 @@ class Arguments {
     t.device = device(name, d.device);
     const int extra = d.ndim > Tensor::kMaxRank ? d.ndim - Tensor::kMaxRank : 0;
     if (extra && !(flatten && is_dense(d)))
-      fail(name, std::to_string(d.ndim) + " dimensions", "at most 4, or contiguous bytes where only they count");
+      fail(name, std::to_string(d.ndim) + " dimensions",
+           "at most 4, or contiguous bytes where only they count");
     t.rank = d.ndim - extra;
     std::int64_t leading = 1, dense_stride = 1;
     bool strided = d.strides != nullptr;
-    for (int i = 0; i < d.ndim; ++i) strided = strided && d.shape[i] > 0;  // of empty arrays they mean nothing
+    for (int i = 0; i < d.ndim; ++i)
+      strided = strided && d.shape[i] > 0;  // of empty arrays they mean nothing
     for (int i = 0; i < extra; ++i) leading *= d.shape[i];
     for (int i = t.rank - 1; i >= 0; --i) {
       t.shape[i] = d.shape[i + extra] * (i == 0 ? leading : 1);
@@ -164,8 +185,10 @@ class Arguments {
   Device device(const char* name, const DLDevice& d) const {
     if (d.device_type == kDLCPU) return {};
     if (d.device_type == kDLCUDAHost) return {};  // pinned host memory
-    if (d.device_type == kDLCUDA || d.device_type == kDLCUDAManaged) return {Device::cuda, d.device_id};
-    fail(name, "an array on a device of DLPack type " + std::to_string(d.device_type), "the host or CUDA");
+    if (d.device_type == kDLCUDA || d.device_type == kDLCUDAManaged)
+      return {Device::cuda, d.device_id};
+    fail(name, "an array on a device of DLPack type " + std::to_string(d.device_type),
+         "the host or CUDA");
   }
 
   static bool is_dense(const DLTensor& d) {

@@ -2,10 +2,10 @@
 //
 // One exported function an operation. Each reads its arguments in order and returns one integer:
 //   0   done
-//   >0  bits of arguments that Python must convert first (int64 lengths, host lengths beside device data)
-//   <0  minus the bytes of workspace that Python must bring
-// Nothing is written unless 0 comes back. Two symbols of the runtime are imported, no C++ of it: one
-// library serves every Python and every release of the runtime that has these two.
+//   >0  bits of arguments that Python must convert first (int64 lengths, host lengths beside device
+//   data) <0  minus the bytes of workspace that Python must bring
+// Nothing is written unless 0 comes back. Two symbols of the runtime are imported, no C++ of it:
+// one library serves every Python and every release of the runtime that has these two.
 #include <tvm/ffi/c_api.h>
 #include <tvm/ffi/extra/c_env_api.h>
 
@@ -93,7 +93,8 @@ void read_type(Arguments& a, Tensor& t) {
   if (type >= 0 && t.defined) t.dtype = static_cast<DType>(type);
 }
 
-// What both scores share, in the order of the argument lists in _call.py. `mode` is causal + 2 * reduce.
+// What both scores share, in the order of the argument lists in _call.py. `mode` is causal + 2 *
+// reduce.
 template <class Args>
 void read_requests(Arguments& a, Device device, Args& args) {
   args.cu_seqlens_q = a.lengths("cu_seqlens_q", DType::i32, device);
@@ -124,7 +125,9 @@ Options read_rare(Arguments& a, Args& args, Tensor& q, Tensor& k) {
   read_type(a, k);
   return options_on(q.device, a);
 }
-Options read_rare(Arguments& a, ScoreFp4Args& args) { return read_rare(a, args, args.q_fp4, args.k_fp4); }
+Options read_rare(Arguments& a, ScoreFp4Args& args) {
+  return read_rare(a, args, args.q_fp4, args.k_fp4);
+}
 Options read_rare(Arguments& a, ScoreArgs& args) { return read_rare(a, args, args.q, args.k); }
 
 Device read(Arguments& a, ScoreFp4Args& args) {
@@ -146,8 +149,12 @@ Device read(Arguments& a, ScoreArgs& args) {
   return args.q.device;
 }
 
-std::size_t workspace_of(const ScoreFp4Args& args, const Options& o) { return msa_proxy_score_fp4_workspace(args, o); }
-std::size_t workspace_of(const ScoreArgs& args, const Options& o) { return msa_proxy_score_workspace(args, o); }
+std::size_t workspace_of(const ScoreFp4Args& args, const Options& o) {
+  return msa_proxy_score_fp4_workspace(args, o);
+}
+std::size_t workspace_of(const ScoreArgs& args, const Options& o) {
+  return msa_proxy_score_workspace(args, o);
+}
 void run(const ScoreFp4Args& args, const Options& o) { msa_proxy_score_fp4(args, o); }
 void run(const ScoreArgs& args, const Options& o) { msa_proxy_score(args, o); }
 
@@ -160,7 +167,8 @@ std::int64_t score(const char* operation, const TVMFFIAny* values, std::int32_t 
   const Tensor workspace = a.tensor("workspace");
   Options o = read_rare(a, args);
   if (a.repairs) return static_cast<std::int64_t>(a.repairs);
-  return with_workspace(workspace, device, o, [&] { return workspace_of(args, o); }, [&] { run(args, o); });
+  return with_workspace(
+      workspace, device, o, [&] { return workspace_of(args, o); }, [&] { run(args, o); });
 }
 
 // For `bounds`: data count as host data.
@@ -169,8 +177,9 @@ void rehome(ScoreFp4Args& args) {
 }
 void rehome(ScoreArgs& args) { args.q.device = args.k.device = {}; }
 
-// (the arguments of the score) and, for output, int64 (2) on the host for max_seqlen_q and max_k_tiles.
-// Lengths are read on the host, where Python has copied them; the data are not touched, wherever they are.
+// (the arguments of the score) and, for output, int64 (2) on the host for max_seqlen_q and
+// max_k_tiles. Lengths are read on the host, where Python has copied them; the data are not
+// touched, wherever they are.
 template <class Args>
 std::int64_t bounds(const char* operation, const TVMFFIAny* values, std::int32_t count) {
   Arguments a(operation, values, count);
@@ -233,9 +242,10 @@ std::int64_t index(const TVMFFIAny* values, std::int32_t count) {
   Arguments a("msa_index_select_fp4", values, count);
   IndexCall call(a);
   if (a.repairs) return static_cast<std::int64_t>(a.repairs);
-  return with_workspace(call.workspace, call.args.score.q_fp4.device, call.options,
-                        [&] { return msa_index_select_fp4_workspace(call.args, call.options); },
-                        [&] { msa_index_select_fp4(call.args, call.options); });
+  return with_workspace(
+      call.workspace, call.args.score.q_fp4.device, call.options,
+      [&] { return msa_index_select_fp4_workspace(call.args, call.options); },
+      [&] { msa_index_select_fp4(call.args, call.options); });
 }
 
 // Bytes of workspace that `index` needs: a function of shapes and bounds, never of lengths.
@@ -285,18 +295,22 @@ std::string join_backends() {
 }  // namespace
 }  // namespace kvscout::python
 
-#define KVSCOUT_PYTHON_FUNCTION(name, ...)                                                             \
-  extern "C" TVM_FFI_DLL_EXPORT int __tvm_ffi_##name(void*, const TVMFFIAny* values, std::int32_t count, \
-                                                     TVMFFIAny* result) {                              \
-    using namespace kvscout::python; /* NOLINT */                                                      \
-    return guarded(result, [&]() -> std::int64_t { return __VA_ARGS__; });                             \
+#define KVSCOUT_PYTHON_FUNCTION(name, ...)                                                    \
+  extern "C" TVM_FFI_DLL_EXPORT int __tvm_ffi_##name(void*, const TVMFFIAny* values,          \
+                                                     std::int32_t count, TVMFFIAny* result) { \
+    using namespace kvscout::python; /* NOLINT */                                             \
+    return guarded(result, [&]() -> std::int64_t { return __VA_ARGS__; });                    \
   }
 
 KVSCOUT_PYTHON_FUNCTION(nvfp4_quantize, quantize(values, count))
-KVSCOUT_PYTHON_FUNCTION(msa_proxy_score_fp4, score<kvscout::ScoreFp4Args>("msa_proxy_score_fp4", values, count))
-KVSCOUT_PYTHON_FUNCTION(msa_proxy_score, score<kvscout::ScoreArgs>("msa_proxy_score", values, count))
-KVSCOUT_PYTHON_FUNCTION(msa_proxy_score_fp4_bounds, bounds<kvscout::ScoreFp4Args>("msa_proxy_score_fp4", values, count))
-KVSCOUT_PYTHON_FUNCTION(msa_proxy_score_bounds, bounds<kvscout::ScoreArgs>("msa_proxy_score", values, count))
+KVSCOUT_PYTHON_FUNCTION(msa_proxy_score_fp4,
+                        score<kvscout::ScoreFp4Args>("msa_proxy_score_fp4", values, count))
+KVSCOUT_PYTHON_FUNCTION(msa_proxy_score,
+                        score<kvscout::ScoreArgs>("msa_proxy_score", values, count))
+KVSCOUT_PYTHON_FUNCTION(msa_proxy_score_fp4_bounds,
+                        bounds<kvscout::ScoreFp4Args>("msa_proxy_score_fp4", values, count))
+KVSCOUT_PYTHON_FUNCTION(msa_proxy_score_bounds,
+                        bounds<kvscout::ScoreArgs>("msa_proxy_score", values, count))
 KVSCOUT_PYTHON_FUNCTION(msa_topk_select, select(values, count))
 KVSCOUT_PYTHON_FUNCTION(msa_index_select_fp4, index(values, count))
 KVSCOUT_PYTHON_FUNCTION(msa_index_select_fp4_workspace, index_workspace(values, count))
