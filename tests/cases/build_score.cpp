@@ -173,7 +173,7 @@ Rows paged_keys(Problem& p, const ScoreSpec& s, Tensor* table, Random& random) {
   *table =
       Tensor(p.add_input(4 * std::max<std::int64_t>(batch * row, 1)), DType::i32, {batch, width})
           .strided({row, column});
-  std::int64_t next = 0;
+  std::int64_t next = 0, wrong_ids = 0;
   for (std::int64_t b = 0; b < batch; ++b) {
     for (std::int64_t c = 0; c < width; ++c) {
       const std::int64_t slots = std::clamp<std::int64_t>(s.k_lengths[b] - 128 * c, 0, 128);
@@ -188,7 +188,7 @@ Rows paged_keys(Problem& p, const ScoreSpec& s, Tensor* table, Random& random) {
           const std::int32_t wrong[] = {-1, static_cast<std::int32_t>(pages),
                                         std::numeric_limits<std::int32_t>::max(),
                                         std::numeric_limits<std::int32_t>::min()};
-          id = wrong[random.below(4)];
+          id = wrong[++wrong_ids % 4];
         }
       }
       element<std::int32_t>(*table, b, c) = id;

@@ -60,11 +60,13 @@ void layout_and_bounds(List& l) {
           s.q_heads = 1;
           s.max_k_tiles = 1555;
         }));
-  l.add("length_beyond_the_table", paged({2}, {512}), [](Problem& p) {
-     ScoreFp4Args& a = fp4(p);
-     i32(a.seqused_k, 0) = 1000;
-     a.page_table.shape[1] = 4;
-   }).checked_error = {"seqused_k", "1000"};
+  l.add("length_beyond_the_table", with(paged({60}, {512}), [](ScoreSpec& s) { s.q_heads = 1; }),
+        [](Problem& p) {
+          ScoreFp4Args& a = fp4(p);
+          i32(a.seqused_k, 0) = 1000;
+          a.page_table.shape[1] = 4;
+        })
+      .checked_error = {"seqused_k", "1000"};
   l.add("page_ids_out_of_range",
         with(paged({3, 2}, {1300, 700}), [](ScoreSpec& s) { s.pages = Pages::out_of_range; }))
       .checked_error = {"page_table"};
