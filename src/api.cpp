@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 
+#include "ieee_floats.h"
 #include "kvscout/kvscout.h"
 #include "registry.h"
 #include "validate.h"
@@ -27,9 +28,9 @@ void require_workspace(const char* operation, std::size_t needed, const Options&
                 fmt::format("{}: workspace: got {} bytes, expected at least {}", operation,
                             o.workspace ? o.workspace_bytes : 0, needed));
   if (reinterpret_cast<std::uintptr_t>(o.workspace) % 256 != 0)
-    throw Error(
-        Error::invalid_argument,
-        fmt::format("{}: workspace: got an address that is not a multiple of 256", operation));
+    throw Error(Error::invalid_argument,
+                fmt::format("{}: workspace: got address {}, expected a multiple of 256", operation,
+                            o.workspace));
 }
 
 bool offers_quantize(const Backend& b) { return b.quantize != nullptr; }
@@ -47,6 +48,7 @@ std::size_t index_workspace(const Backend& b, const IndexProblem& p, const Launc
 
 template <class Args>
 void score(const Args& args, const Options& options) {
+  const IeeeFloats ieee;
   ScoreProblem p;
   const Accepted a = validate(args, p);
   const Backend& b = choose_backend(a.operation, a.device, options.backend, offers_score);
@@ -67,6 +69,7 @@ std::size_t score_workspace(const Args& args, const Options& options) {
 }  // namespace
 
 void nvfp4_quantize(const QuantizeArgs& args, const Options& options) {
+  const IeeeFloats ieee;
   QuantizeProblem p;
   const Accepted a = validate(args, p);
   const Backend& b = choose_backend(a.operation, a.device, options.backend, offers_quantize);
@@ -84,6 +87,7 @@ std::size_t msa_proxy_score_workspace(const ScoreArgs& args, const Options& opti
 }
 
 void msa_topk_select(const SelectArgs& args, const Options& options) {
+  const IeeeFloats ieee;
   SelectProblem p;
   const Accepted a = validate(args, p);
   const Backend& b = choose_backend(a.operation, a.device, options.backend, offers_select);
@@ -91,6 +95,7 @@ void msa_topk_select(const SelectArgs& args, const Options& options) {
 }
 
 void msa_index_select_fp4(const IndexArgs& args, const Options& options) {
+  const IeeeFloats ieee;
   IndexProblem p;
   const Accepted a = validate(args, p);
   const Backend& b = choose_backend(a.operation, a.device, options.backend, offers_index);
@@ -108,6 +113,7 @@ std::size_t msa_index_select_fp4_workspace(const IndexArgs& args, const Options&
 }
 
 void msa_index_append_fp4(const AppendArgs& args, const Options& options) {
+  const IeeeFloats ieee;
   AppendProblem p;
   const Accepted a = validate(args, p);
   const Backend& b = choose_backend(a.operation, a.device, options.backend, offers_append);

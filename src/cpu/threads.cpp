@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "ieee_floats.h"
+
 namespace kvscout::cpu {
 
 int thread_count(int limit) {
@@ -20,7 +22,12 @@ int most_threads(int limit) {
 
 void run_workers(int workers, void (*body)(int, void*), void* context) {
   tbb::parallel_for(
-      0, workers, 1, [=](int worker) { body(worker, context); }, tbb::simple_partitioner());
+      0, workers, 1,
+      [=](int worker) {
+        const IeeeFloats ieee;
+        body(worker, context);
+      },
+      tbb::simple_partitioner());
 }
 
 }  // namespace kvscout::cpu
