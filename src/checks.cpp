@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 namespace kvscout {
@@ -43,6 +44,23 @@ std::string strides_of(const Tensor& t) {
   return "(" + text + ")";
 }
 
+// Elements that a view may have or reach over, far beyond any memory: times 128 keys or 8 bytes it
+// still fits 64 bits.
+constexpr std::int64_t kMostElements = std::int64_t{1} << 48;
+
+bool fits(const Tensor& t) {
+  std::int64_t count = 1, reach = 0;
+  for (int i = 0; i < t.rank; ++i) {
+    if (t.shape[i] > kMostElements / count) return false;
+    count *= t.shape[i] > 0 ? t.shape[i] : 1;
+    if (t.shape[i] <= 1) continue;  // such a stride is never used
+    const std::int64_t most = (kMostElements - reach) / (t.shape[i] - 1);
+    if (t.stride[i] > most || t.stride[i] < -most) return false;
+    reach += std::abs(t.stride[i]) * (t.shape[i] - 1);
+  }
+  return true;
+}
+
 // True if two different elements share an address. Exact for up to three dimensions larger than
 // one; for more, only layouts whose dimensions nest are taken to be free of overlap.
 bool overlaps(const Tensor& t) {
@@ -69,16 +87,17 @@ bool overlaps(const Tensor& t) {
   }
   if (nested) return false;
   if (n > 3) return true;
-  // Two elements coincide if some difference of indices, not all zero, has the sum of strides zero.
-  // The largest stride moves by a >= 0; the smallest closes the gap.
-  for (std::int64_t a = 0; a < axes[n - 1].size; ++a) {
-    const std::int64_t middle = n == 3 ? axes[1].size : 1;
-    for (std::int64_t b = 1 - middle; b < middle; ++b) {
-      if (a == 0 && b <= 0) continue;
-      const std::int64_t gap = a * axes[n - 1].stride + (n == 3 ? b * axes[1].stride : 0);
-      if (gap % axes[0].stride == 0 && std::abs(gap / axes[0].stride) < axes[0].size) return true;
+  // Two elements coincide if some differences of indices, not all zero, times the strides add up to
+  // zero. All differences a >= 0 and b of the two shorter axes are tried, the longest closes the
+  // gap.
+  std::sort(axes, axes + n, [](const Axis& x, const Axis& y) { return x.size < y.size; });
+  const Axis one{1, 0}, &first = n == 3 ? axes[0] : one, &second = axes[n - 2],
+                        &longest = axes[n - 1];
+  for (std::int64_t a = 0; a < first.size; ++a)
+    for (std::int64_t b = a == 0 ? 1 : 1 - second.size; b < second.size; ++b) {
+      const std::int64_t gap = a * first.stride + b * second.stride;
+      if (gap % longest.stride == 0 && std::abs(gap / longest.stride) < longest.size) return true;
     }
-  }
   return false;
 }
 
@@ -98,8 +117,18 @@ std::string describe(const Tensor& t) {
   return fmt::format("{} {} on {}", name_of(t.dtype), shape_of(t), describe(t.device));
 }
 
+std::string describe_strides(const Tensor& t) {
+  return fmt::format("{} with strides {}", describe(t), strides_of(t));
+}
+
 void require_given(Argument a, const Tensor& t, const char* expected) {
   if (!t.defined) fail(a, "nothing", expected);
+  if (t.rank < 0 || t.rank > Tensor::kMaxRank)
+    fail(a, fmt::format("{} dimensions", t.rank), fmt::format("at most {}", Tensor::kMaxRank));
+  for (int i = 0; i < t.rank; ++i)
+    if (t.shape[i] < 0) fail(a, describe(t), "sizes of at least 0");
+  if (!fits(t))
+    fail(a, describe_strides(t), "at most 2^48 elements, also from the first to the last");
 }
 
 void require_dtype(Argument a, const Tensor& t, std::initializer_list<DType> allowed) {
@@ -113,8 +142,6 @@ void require_dtype(Argument a, const Tensor& t, std::initializer_list<DType> all
 
 void require_rank(Argument a, const Tensor& t, int rank, const char* shape_in_words) {
   if (t.rank != rank) fail(a, describe(t), shape_in_words);
-  for (int i = 0; i < rank; ++i)
-    if (t.shape[i] < 0) fail(a, describe(t), "sizes of at least 0");
 }
 
 void require_size(Argument a, const Tensor& t, int dimension, std::int64_t size,
@@ -132,20 +159,16 @@ void require_address(Argument a, const Tensor& t) {
 }
 
 void require_dense(Argument a, const Tensor& t) {
-  if (!t.is_dense())
-    fail(a, fmt::format("{} with strides {}", describe(t), strides_of(t)), "a contiguous tensor");
+  if (!t.is_dense()) fail(a, describe_strides(t), "a contiguous tensor");
 }
 
 void require_dense_rows(Argument a, const Tensor& t) {
   if (t.rank > 0 && t.size(-1) > 1 && t.stride[t.rank - 1] != 1)
-    fail(a, fmt::format("{} with strides {}", describe(t), strides_of(t)),
-         "the elements of a row side by side (last stride 1)");
+    fail(a, describe_strides(t), "the elements of a row side by side (last stride 1)");
 }
 
 void require_no_overlap(Argument a, const Tensor& t) {
-  if (overlaps(t))
-    fail(a, fmt::format("{} with strides {}", describe(t), strides_of(t)),
-         "no two elements at one address");
+  if (overlaps(t)) fail(a, describe_strides(t), "no two elements at one address");
 }
 
 void require_at_least(Argument a, std::int64_t got, std::int64_t least) {

@@ -18,9 +18,12 @@ struct Argument {
 
 [[noreturn]] void fail(Argument, const std::string& got, const std::string& expected);
 
-std::string describe(const Tensor&);  // "f32 (4, 7, 16) on the host"
+std::string describe(const Tensor&);          // "f32 (4, 7, 16) on the host"
+std::string describe_strides(const Tensor&);  // the same with its strides
 std::string describe(Device);
 
+// The argument is there, and its sizes and strides are such that no later sum or product of them
+// overflows. Every other check relies on it.
 void require_given(Argument, const Tensor&, const char* expected);
 void require_dtype(Argument, const Tensor&, std::initializer_list<DType>);
 void require_rank(Argument, const Tensor&, int rank, const char* shape_in_words);

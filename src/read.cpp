@@ -25,7 +25,9 @@ Element element_of(DType t) {
 }
 
 std::int64_t stride_bytes(const Tensor& t, int dimension) {
-  return t.stride[dimension] * bytes_of(t.dtype);
+  // Of a single element it is never used and may be any number: no signed overflow.
+  const auto stride = static_cast<std::uint64_t>(t.stride[dimension]);
+  return static_cast<std::int64_t>(stride * static_cast<std::uint64_t>(bytes_of(t.dtype)));
 }
 
 void require_forward_scale(Argument a, const GlobalScale& scale) {
@@ -72,17 +74,19 @@ void keys(Argument a, const Tensor& t, bool paged, std::int64_t last, Keys& k) {
 std::int64_t page_scales(Argument a, const Tensor& t, std::int64_t pages, std::int64_t heads,
                          Device device) {
   const std::int64_t page_bytes = heads * scale_layout::kPageBytes;
+  if (t.is_dense() || t.rank < 2) {
+    require_scales(a, t, pages * page_bytes, device);
+    return page_bytes;
+  }
   Tensor inner = t;  // one page
   for (int i = 1; i < t.rank; ++i) {
     inner.shape[i - 1] = t.shape[i];
     inner.stride[i - 1] = t.stride[i];
   }
   inner.rank = t.rank - 1;
-  if (t.is_dense() || t.rank < 2 || t.shape[0] != pages || !inner.is_dense() ||
-      inner.count() < page_bytes) {
-    require_scales(a, t, pages * page_bytes, device);
-    return page_bytes;
-  }
+  if (t.shape[0] != pages || !inner.is_dense() || inner.count() != page_bytes)
+    fail(a, describe_strides(t),
+         fmt::format("contiguous bytes, or ({}, {}) bytes with a page stride", pages, page_bytes));
   require_dtype(a, t, {DType::u8, DType::e4m3});
   require_device(a, t, device);
   require_address(a, t);

@@ -55,15 +55,18 @@ Accepted validate(const QuantizeArgs& args, QuantizeProblem& p) {
   p.type = read::element_of(t.dtype);
   p.columns = t.size(-1);
   p.rows = 1;
-  std::int64_t row_stride = t.size(-1), reach = 0;  // of the leading dimensions, flattened
+  std::int64_t row_stride = t.size(-1);  // of the leading dimensions, flattened
+  std::int64_t reach = 0;                // of those so far
+  bool first = true;
   for (int i = t.rank - 2; i >= 0; --i) {
     p.rows *= t.shape[i];
     if (t.shape[i] <= 1) continue;
-    if (reach == 0)
+    if (first)
       row_stride = t.stride[i];
     else if (t.stride[i] != reach)
-      fail(a, describe(t), "leading dimensions that flatten to rows of one stride");
+      fail(a, describe_strides(t), "leading dimensions that flatten to rows of one stride");
     reach = t.stride[i] * t.shape[i];
+    first = false;
   }
   p.row_stride = row_stride * bytes_of(t.dtype);
 
@@ -119,6 +122,7 @@ Accepted validate(const AppendArgs& args, AppendProblem& p) {
   require_given(scale, args.k_cache_scale, "e4m3 bytes");
   p.scale_page_stride =
       read::page_scales(scale, args.k_cache_scale, pages.count, pages.heads, device);
+  require_no_overlap(scale, args.k_cache_scale);
   p.scales = static_cast<std::uint8_t*>(args.k_cache_scale.data);
 
   require_given(slots, args.slot_mapping, "i64 (N)");

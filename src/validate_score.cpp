@@ -1,6 +1,7 @@
 // Legal questions about scores: msa_proxy_score_fp4, msa_proxy_score and msa_index_select_fp4.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "kvscout/scale_layout.h"
@@ -19,6 +20,8 @@ constexpr const char* kIndex = "msa_index_select_fp4";
 
 // Beyond every length, and small enough that sums and products with lengths do not overflow.
 constexpr std::int64_t kFar = std::int64_t{1} << 48;
+// Lengths are differences of int32: no key lies in a block beyond these.
+constexpr std::int64_t kMostBlocks = std::int64_t{1} << 25;
 
 // The arguments that both score operations share.
 template <class Args>
@@ -35,6 +38,7 @@ void read_requests(const char* op, const Args& args, Device device, ScoreProblem
 
   if (p.k.paged) {
     const Argument table{op, "page_table"};
+    require_given(table, args.page_table, "i32 (requests, width)");
     require_dtype(table, args.page_table, {DType::i32});
     require_rank(table, args.page_table, 2, "(requests, width)");
     require_size(table, args.page_table, 0, r.batch, "requests, from cu_seqlens_q");
@@ -72,7 +76,7 @@ void read_requests(const char* op, const Args& args, Device device, ScoreProblem
   require_at_least({op, "kv_block_start"}, args.kv_block_start, 0);
   require_at_least({op, "kv_block_step"}, args.kv_block_step, 1);
   r.max_seqlen_q = args.max_seqlen_q;
-  p.max_k_tiles = args.max_k_tiles;
+  p.max_k_tiles = std::min(args.max_k_tiles, kMostBlocks);
   p.block_start = clamp(args.kv_block_start, 0, kFar);
   p.block_step = clamp(args.kv_block_step, 1, kFar);
   p.reduce = args.reduce_heads;
@@ -93,13 +97,15 @@ void require_head_groups(const char* op, const char* q_name, const ScoreProblem&
          fmt::format("a multiple of the {} key heads", p.k.heads));
 }
 
-void read_output(const char* op, const Tensor& t, Device device, ScoreProblem& p) {
+void read_output(const char* op, const Tensor& t, std::int64_t tiles, Device device,
+                 ScoreProblem& p) {
   const Argument a{op, "output"};
   require_given(a, t, "f32 (heads, max_k_tiles, query tokens)");
   require_dtype(a, t, {DType::f32});
   require_rank(a, t, 3, "(heads, max_k_tiles, query tokens)");
   require_size(a, t, 0, p.out_heads(), "heads of the result");
-  require_size(a, t, 1, p.max_k_tiles, "max_k_tiles");
+  require_size(a, t, 1, tiles, "max_k_tiles");
+  p.max_k_tiles = tiles;
   require_size(a, t, 2, p.q.tokens, "query tokens");
   require_device(a, t, device);
   require_no_overlap(a, t);
@@ -164,7 +170,7 @@ Accepted validate_inputs(const ScoreFp4Args& args, ScoreProblem& p) {
 
 Accepted validate(const ScoreFp4Args& args, ScoreProblem& p) {
   const Accepted a = validate_inputs(args, p);
-  read_output(a.operation, args.output, a.device, p);
+  read_output(a.operation, args.output, args.max_k_tiles, a.device, p);
   return a;
 }
 
@@ -188,7 +194,7 @@ Accepted validate_inputs(const ScoreArgs& args, ScoreProblem& p) {
 
 Accepted validate(const ScoreArgs& args, ScoreProblem& p) {
   const Accepted a = validate_inputs(args, p);
-  read_output(a.operation, args.output, a.device, p);
+  read_output(a.operation, args.output, args.max_k_tiles, a.device, p);
   return a;
 }
 

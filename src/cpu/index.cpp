@@ -95,12 +95,18 @@ class Indexer {
         plan_(plan),
         memory_(static_cast<std::byte*>(workspace)),
         tiles_(p_, plan.score.queries, workspace),
-        global_(value_of(p_.q_global) * value_of(p_.k_global)) {}
+        global_(value_of(p_.q_global) * value_of(p_.k_global)) {
+    // Requests that overlap (nobody checked their lengths) can make more tiles than candidates have
+    // room for; without splits there are none.
+    if (tiles_.count() > plan_.tiles) {
+      plan_.splits = 1;
+      plan_.columns = std::max<std::int64_t>(1, p_.max_k_tiles);
+    }
+  }
 
   void run() {
     unanswered();
-    // Lengths that overlap (nobody checked them) could make more tiles than fit.
-    const std::int64_t units = std::min(tiles_.count(), plan_.tiles) * plan_.score.head_tasks;
+    const std::int64_t units = tiles_.count() * plan_.score.head_tasks;
     for_each_task(plan_.workers, units * plan_.splits, [&](int worker, std::int64_t task) {
       score_split(worker, task / plan_.splits, task % plan_.splits);
     });
@@ -246,7 +252,7 @@ class Indexer {
 
   const IndexProblem& ip_;
   const ScoreProblem& p_;
-  const IndexPlan& plan_;
+  IndexPlan plan_;
   std::byte* memory_;
   TileList tiles_;
   float global_;
