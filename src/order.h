@@ -16,8 +16,8 @@ KVSCOUT_HD constexpr std::uint32_t rank_of_number(float score) {  // not NaN
 KVSCOUT_HD constexpr std::uint32_t rank_of(float score) {
   return nvfp4::is_nan(score) ? 0 : rank_of_number(score);
 }
-inline constexpr std::uint32_t kRankOfMasked =
-    0x007FFFFFu;  // skip_masked drops ranks at or below it
+// skip_masked drops ranks at or below it.
+inline constexpr std::uint32_t kRankOfMasked = 0x007FFFFFu;
 
 // One integer that orders (score, id) pairs totally: larger wins.
 KVSCOUT_HD constexpr std::uint64_t priority_of(float score, std::uint32_t id) {

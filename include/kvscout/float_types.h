@@ -31,8 +31,8 @@ KVSCOUT_HD constexpr std::uint16_t float_to_f16(float x) {
   const std::uint32_t sign = (u >> 16) & 0x8000u, magnitude = u & 0x7FFFFFFFu;
   if (magnitude > 0x7F800000u) return static_cast<std::uint16_t>(sign | 0x7E00u);
   if (magnitude >= 0x477FF000u) return static_cast<std::uint16_t>(sign | 0x7C00u);
-  if (magnitude <
-      0x38800000u) {  // subnormal: multiples of 2^-24; adding 2^-1 leaves them in the low bits
+  if (magnitude < 0x38800000u) {
+    // Subnormal: multiples of 2^-24; adding 2^-1 leaves them in the low bits.
     const float shifted = nvfp4::float_of(magnitude) + 0.5f;
     return static_cast<std::uint16_t>(sign | (nvfp4::bits_of(shifted) - nvfp4::bits_of(0.5f)));
   }

@@ -20,12 +20,6 @@
 #include "kvscout/problem.h"
 #include "kvscout/tensor.h"
 
-#if defined(_WIN32)
-#define KVSCOUT_API
-#else
-#define KVSCOUT_API __attribute__((visibility("default")))
-#endif
-
 namespace kvscout {
 
 // What a call may throw. The message is one line: operation, argument, what came, what was
@@ -41,14 +35,17 @@ class KVSCOUT_API Error : public std::runtime_error {
 };
 
 struct Options {
-  const char* backend =
-      nullptr;             // a name of backends(); else KVSCOUT_BACKEND; else the first that fits
+  // A name of backends(); else the environment's KVSCOUT_BACKEND; else the first that fits.
+  const char* backend = nullptr;
   void* stream = nullptr;  // cudaStream_t
-  void* workspace = nullptr;  // on the device of the data, any content, 256-byte aligned
+  // On the device of the data, any content, 256-byte aligned; *_workspace() says how much.
+  void* workspace = nullptr;
   std::size_t workspace_bytes = 0;
-  int threads = 0;  // host threads; 0: as many as the surrounding task arena allows
-  bool check =
-      false;  // checked mode: also validates values of lengths, page ids and slots; synchronises
+  // Host threads, at most; 0: as many as the surrounding task arena allows.
+  int threads = 0;
+  // Checked mode (also by KVSCOUT_CHECK=1): validates the values of lengths, page ids and slots,
+  // too; synchronises.
+  bool check = false;
 };
 
 // ---- nvfp4_quantize ----------------------------------------------------------------------------
@@ -151,8 +148,7 @@ struct BackendInfo {
   std::string name;
   std::string built_for;   // what its code was compiled for
   bool available = false;  // runs on this machine
-  std::string
-      status;  // the device, or why it does not run here; "compiled, not run by the authors"
+  std::string status;      // the device, or why it does not run here; and who has run it
 };
 KVSCOUT_API std::vector<BackendInfo> backends();
 KVSCOUT_API const char* version();

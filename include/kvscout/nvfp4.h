@@ -2,15 +2,15 @@
 //
 //   e2m1 code   4 bits: sign, 2 exponent bits, 1 mantissa bit -> +-{0, 0.5, 1, 1.5, 2, 3, 4, 6}.
 //               One byte holds two neighbours of a row: low nibble = even index, high = odd index.
-//   e4m3 scale  one byte for 16 neighbours. Unsigned here: bit 7 is ignored, 0x7F is NaN, 448 =
-//   0x7E is
-//               the largest, 2^-9 the smallest value. Subnormals are used.
+//   e4m3 scale  one byte for 16 neighbours. Unsigned here: bit 7 is ignored, 0x7F is NaN, the
+//               largest value is 448 (0x7E), the smallest 2^-9. Subnormals are used.
 //   value       e2m1(code) * e4m3(scale) * global, where `global` is the inverse global scale. The
 //               product of the first two has at most 6 significant bits and lies in [2^-10, 2688]
 //               or is 0, so it is exact in fp16 and in bf16.
 //
-// Encoders follow docs/format.md section 3 step by step in IEEE fp32, round to nearest
-// even, so that every machine gives the same bytes. All functions are usable on host and device.
+// Encoders follow docs/format.md section 3 step by step in IEEE fp32, round to nearest even,
+// subnormals kept, so that every machine gives the same bytes (a thread that flushes subnormals
+// gets others). All functions are usable on host and device.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ inline constexpr int kRowBytes = 64;     // codes of a row
 inline constexpr int kRowScales = 8;     // scale bytes of a row
 inline constexpr float kMaxCode = 6.0f;  // largest e2m1
 inline constexpr float kMaxScale = 448.0f;
-inline constexpr float kAmaxOfUnitScale =
-    kMaxCode * kMaxScale;  // 2688: forward scale = 2688 / amax
+// 2688: forward scale = 2688 / amax.
+inline constexpr float kAmaxOfUnitScale = kMaxCode * kMaxScale;
 inline constexpr std::uint8_t kNanScale = 0x7F;
 
 KVSCOUT_HD constexpr std::uint32_t bits_of(float x) { return __builtin_bit_cast(std::uint32_t, x); }
@@ -66,8 +66,8 @@ KVSCOUT_HD constexpr std::uint8_t float_to_e4m3(float x) {
   if (!(x > 0.0f)) return 0;
   if (x >= kMaxScale) return 0x7E;
   const std::uint32_t u = bits_of(x);
-  if (u < 0x3C800000u) {  // below 2^-6: subnormal, multiples of 2^-9; adding 2^14 leaves them in
-                          // the low bits
+  if (u < 0x3C800000u) {
+    // Below 2^-6: subnormal, multiples of 2^-9; adding 2^14 leaves them in the low bits.
     return static_cast<std::uint8_t>(bits_of(x + 16384.0f) - bits_of(16384.0f));
   }
   const std::uint32_t rounded = u + 0x7FFFFu + ((u >> 20) & 1u);  // keep 3 mantissa bits

@@ -75,9 +75,8 @@ struct ScoreProblem {
   std::int64_t block_start = 0, block_step = 1;
   ScoreOutput out;
 
-  std::int64_t group() const {
-    return k.heads ? q.heads / k.heads : 0;
-  }  // G, queries heads a key head
+  // G, query heads a key head.
+  std::int64_t group() const { return k.heads ? q.heads / k.heads : 0; }
   std::int64_t out_heads() const {
     return reduce == Reduce::none ? q.heads : reduce == Reduce::all ? 1 : k.heads;
   }
@@ -120,9 +119,8 @@ struct QuantizeProblem {
   std::int64_t row_stride = 0;
   GlobalScale global;  // forward
   SfLayout layout = SfLayout::layout_128x4;
-  std::uint8_t* codes = nullptr;  // rows * columns/2, dense
-  std::uint8_t* scales =
-      nullptr;  // scale_layout::bytes(layout, rows, columns/16), padding included
+  std::uint8_t* codes = nullptr;   // rows * columns/2, dense
+  std::uint8_t* scales = nullptr;  // scale_layout::bytes(layout, rows, columns/16)
 };
 
 // New keys (tokens, heads, 128) into a paged NVFP4 cache; slot = page*128 + position.

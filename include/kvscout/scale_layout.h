@@ -1,9 +1,8 @@
 // Where a scale byte lies: the three layouts of block scales, as pure functions of (row, group).
 //
 //   linear   row*C + group
-//   128x4    the tiling of cuBLAS and of the Blackwell tensor cores, and the default: a tile of 512
-//   bytes
-//            holds 128 rows x 4 groups; 16 consecutive bytes hold rows r, r+32, r+64, r+96.
+//   128x4    the tiling of cuBLAS and of the Blackwell tensor cores, and the default: a tile of
+//            512 bytes holds 128 rows x 4 groups; 16 neighbours hold rows r, r+32, r+64, r+96.
 //   8x4      a tile of 32 bytes holds 8 rows x 4 groups.
 //
 // C = scale bytes of a row. Padding rows and groups belong to the buffer, are written as 0 and are

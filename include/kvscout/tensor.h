@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "kvscout/types.h"
+
 namespace kvscout {
 
 enum class DType : std::uint8_t { u8, e2m1x2, e4m3, f16, bf16, f32, i32, i64 };
@@ -26,7 +28,7 @@ constexpr int bytes_of(DType t) {
   }
   return 0;
 }
-const char* name_of(DType t);
+KVSCOUT_API const char* name_of(DType t);
 
 struct Device {
   enum Type : std::uint8_t { cpu, cuda } type = cpu;

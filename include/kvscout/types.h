@@ -9,6 +9,12 @@
 #define KVSCOUT_HD inline
 #endif
 
+#if defined(_WIN32)
+#define KVSCOUT_API
+#else
+#define KVSCOUT_API __attribute__((visibility("default")))
+#endif
+
 namespace kvscout {
 
 inline constexpr int kHeadDim = 128;  // elements of a query or key

@@ -282,8 +282,8 @@ void select(const SelectProblem& p, const Launch&) {
     }
 }
 
-// ---- msa_index_select_fp4: select(score(...)), one row at a time
-// ---------------------------------
+// ---- msa_index_select_fp4 ----------------------------------------------------------------------
+// select(score(...)), one row at a time.
 
 void index(const IndexProblem& p, const Launch&) {
   const ScoreProblem& s = p.score;
@@ -323,8 +323,7 @@ void index(const IndexProblem& p, const Launch&) {
   }
 }
 
-// ---- nvfp4_quantize, msa_index_append_fp4
-// --------------------------------------------------------
+// ---- nvfp4_quantize, msa_index_append_fp4 ------------------------------------------------------
 
 std::uint8_t to_e4m3(float x) {  // nearest of the 127 values, ties to even, saturating
   if (std::isnan(x)) return 0x7F;
