@@ -142,6 +142,11 @@ void add_index_cases(std::vector<Case>& list) {
             lengths(s, {5, 2}, {128 * 33, 700});
             s.score.q_heads = 8, s.score.k_heads = 2, s.score.reduce = reduce, s.topk = 8;
           });
+    index(list, reduce == Reduce::all ? "550_heads_a_key_head_all" : "550_heads_a_key_head_groups",
+          [&](I& s) {
+            lengths(s, {2, 1}, {400, 70});
+            s.score.q_heads = 1100, s.score.k_heads = 2, s.score.reduce = reduce, s.topk = 2;
+          });
   }
   index(list, "block_subset_of_rank_1_of_3", [&](I& s) {
     lengths(s, {2, 1}, {128 * 50, 128 * 7});

@@ -90,6 +90,21 @@ void layout_and_bounds(List& l) {
   }
 }
 
+// Groups of heads that are wider than what a back end takes at once.
+void wide_groups(List& l) {
+  for (Reduce reduce : {Reduce::none, Reduce::all, Reduce::kv_group}) {
+    const std::string way = reduce == Reduce::none  ? ""
+                            : reduce == Reduce::all ? "_all"
+                                                    : "_groups";
+    for (Types types : {Types::fp4_fp4, Types::bf16_fp4, Types::f16_f16}) {
+      l.add("550_heads_a_key_head_types_" + std::to_string(static_cast<int>(types)) + way,
+            with(paged({2, 1}, {200, 70}), [=](ScoreSpec& s) {
+              s.q_heads = 1100, s.k_heads = 2, s.reduce = reduce, s.types = types;
+            }));
+    }
+  }
+}
+
 void lengths_and_causality(List& l) {
   l.add("warm_up_with_lengths_zero",
         with(paged({1, 1, 1, 1}, {0, 0, 0, 0}), [](ScoreSpec& s) { s.max_k_tiles = 3; }));
@@ -222,6 +237,7 @@ void numbers(List& l) {
 void add_score_cases(std::vector<Case>& list) {
   List l{list};
   layout_and_bounds(l);
+  wide_groups(l);
   lengths_and_causality(l);
   numbers(l);
 }
