@@ -16,7 +16,7 @@ import torch
 import kvscout
 
 
-def best(call, calls: int = 2000, rounds: int = 15) -> float:
+def best(call, calls: int = 200, rounds: int = 200) -> float:
     for _ in range(200):
         call()
     times = []

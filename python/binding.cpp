@@ -65,19 +65,25 @@ Options options_on(Device device, Arguments& a) {
   return o;
 }
 
-// Runs with the caller's workspace, or host memory of ours, or tells Python what to bring.
+// Runs with the caller's workspace, or host memory of ours, or tells Python what to bring. On a device the
+// call is tried first: most need none, an error is thrown before anything is queued, and asking for the
+// size validates everything a second time.
 template <class Size, class Run>
 std::int64_t with_workspace(const Tensor& given, Device device, Options& o, Size size, Run run) {
+  HostMemory own;
   if (given.defined) {
     o.workspace = given.data;
     o.workspace_bytes = static_cast<std::size_t>(given.count() * bytes_of(given.dtype));
-    run();
-    return 0;
-  }
-  const std::size_t needed = size();
-  HostMemory own;
-  if (needed > 0 && device.type == Device::cuda) return -static_cast<std::int64_t>(needed);
-  if (needed > 0) {
+  } else if (device.type == Device::cuda) {
+    try {
+      run();
+      return 0;
+    } catch (const Error&) {
+      const std::size_t needed = size();
+      if (needed == 0) throw;
+      return -static_cast<std::int64_t>(needed);
+    }
+  } else if (const std::size_t needed = size(); needed > 0) {
     own = host_memory(needed);
     if (!own) throw std::bad_alloc();
     o.workspace = own.get();

@@ -79,7 +79,7 @@ def run(operation: str, args: tuple, kind: Kind, like: Any) -> None:
         args = _exported(operation, args)
         status = function(*args)
     if status:
-        _repeat(operation, function, list(args), status, kind, like)
+        repeat(operation, args, status, kind, like)
 
 
 def query(operation: str, function: Callable, args: tuple, kind: Kind, like: Any) -> int:
@@ -103,8 +103,9 @@ def _exported(operation: str, args: tuple) -> tuple:
         raise ValueError(f"{operation}: {e}") from None
 
 
-def _repeat(operation: str, function: Callable, args: list, status: int, kind: Kind, like: Any) -> None:
-    names = NAMES[operation]
+def repeat(operation: str, given: tuple, status: int, kind: Kind, like: Any) -> None:
+    """What a status other than 0 asks for, then the call again."""
+    function, names, args = getattr(library, operation), NAMES[operation], list(given)
     while status:
         if status < 0:
             args[names.index("workspace")] = kind.empty(like, (-status,), "uint8")

@@ -78,11 +78,16 @@ def msa_proxy_score_fp4(
         return _torch_ops.score_fp4(q_fp4, k_fp4, q_scale, k_scale, q_global_scale, k_global_scale, cu_seqlens_q,
                                     cu_seqlens_k, page_table, seqused_k, causal, max_seqlen_q, max_k_tiles, output,
                                     reduce_heads, q_offset, kv_block_start, kv_block_step)
-    rare = () if q_offset is None and kv_block_start == 0 and kv_block_step == 1 else (
-        q_offset, kv_block_start, kv_block_step)
+    mode = mode_of(op, causal, reduce_heads)
+    if (output is not None and max_seqlen_q is not None and max_k_tiles is not None and kind.direct and q_offset is None
+            and kv_block_start == 0 and kv_block_step == 1):
+        # The call of every decode step, with everything given: one tuple, straight to the binding.
+        run(op, (q_fp4, k_fp4, q_scale, k_scale, q_global_scale, k_global_scale, cu_seqlens_q, cu_seqlens_k, page_table,
+                 seqused_k, mode, max_seqlen_q, max_k_tiles, output, None), kind, q_fp4)
+        return output
     return _score(op, kind, (q_fp4, k_fp4, q_scale, k_scale, q_global_scale, k_global_scale),
-                  (cu_seqlens_q, cu_seqlens_k, page_table, seqused_k, mode_of(op, causal, reduce_heads), max_seqlen_q,
-                   max_k_tiles), output, rare)
+                  (cu_seqlens_q, cu_seqlens_k, page_table, seqused_k, mode, max_seqlen_q, max_k_tiles), output,
+                  (q_offset, kv_block_start, kv_block_step))
 
 
 def msa_proxy_score(
