@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import types
 
 import numpy as np
 import pytest
 
-import kvscout
 import oracle
-import problems
 from conftest import NO_TORCH, torch
 
 if torch is None:
@@ -81,8 +78,3 @@ def test_prefill(program):
                                   seqused_k=lengths.numpy())
     oracle.assert_scores(scores.numpy(), exact, size, 5e-7)
     assert np.array_equal(ids.numpy(), oracle.select(scores.numpy(), 16, positions.numpy() // 128 + 1, 0, 1))
-
-
-def test_names_and_the_enum_agree_with_what_the_code_uses():
-    assert problems.prefix([1]).tolist() == [0, 1] and "flashinfer" not in sys.modules
-    assert kvscout.SfLayout.layout_128x4.value == 0
