@@ -49,7 +49,7 @@ void queries(Argument a, const Tensor& t, Queries& q) {
   q.heads = t.shape[1];
   q.token_stride = stride_bytes(t, 0);
   q.head_stride = stride_bytes(t, 1);
-  require_at_least(a, q.heads, 1);
+  if (q.heads < 1) fail(a, "0 query heads", "at least 1");
 }
 
 void keys(Argument a, const Tensor& t, bool paged, std::int64_t last, Keys& k) {
@@ -65,7 +65,7 @@ void keys(Argument a, const Tensor& t, bool paged, std::int64_t last, Keys& k) {
   k.type = element_of(t.dtype);
   k.count = t.shape[0];
   k.heads = t.shape[1];
-  require_at_least(a, k.heads, 1);
+  if (k.heads < 1) fail(a, "0 key heads", "at least 1");
   k.page_stride = paged ? stride_bytes(t, 0) : 0;
   k.head_stride = stride_bytes(t, 1);
   k.token_stride = stride_bytes(t, paged ? 2 : 0);

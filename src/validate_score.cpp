@@ -23,6 +23,12 @@ constexpr std::int64_t kFar = std::int64_t{1} << 48;
 // Lengths are differences of int32: no key lies in a block beyond these.
 constexpr std::int64_t kMostBlocks = std::int64_t{1} << 25;
 
+void require_bound(Argument a, std::int64_t bound) {
+  if (bound < 0)
+    fail(a, fmt::format("{}", bound),
+         "a bound of at least 0 (bounds_of finds one for host lengths)");
+}
+
 // The arguments that both score operations share.
 template <class Args>
 void read_requests(const char* op, const Args& args, Device device, ScoreProblem& p) {
@@ -71,8 +77,8 @@ void read_requests(const char* op, const Args& args, Device device, ScoreProblem
     r.offset = clamp(args.q_offset, -kFar, kFar);
   }
 
-  require_at_least({op, "max_seqlen_q"}, args.max_seqlen_q, 0);
-  require_at_least({op, "max_k_tiles"}, args.max_k_tiles, 0);
+  require_bound({op, "max_seqlen_q"}, args.max_seqlen_q);
+  require_bound({op, "max_k_tiles"}, args.max_k_tiles);
   require_at_least({op, "kv_block_start"}, args.kv_block_start, 0);
   require_at_least({op, "kv_block_step"}, args.kv_block_step, 1);
   r.max_seqlen_q = args.max_seqlen_q;

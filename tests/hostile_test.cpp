@@ -49,6 +49,11 @@ TEST(Hostile, SizesThatOverflow) {
   using Q = QuantizeArgs;
   expect_refused<Q>(build_quantize({}), [](Q& a) { a.a.shape[0] = kHuge; }, {"a:", "2^48"});
   expect_refused<Q>(build_quantize({}), [](Q& a) { a.a.shape[0] = -128; }, {"a:", "at least 0"});
+  expect_refused<Q>(build_quantize({}),
+                    [](Q& a) {
+                      a.a = Tensor(a.a.data, a.a.dtype, {2, 2, 2, 16, 128});
+                    },
+                    {"a: got 5 dimensions", "at most 4"});
   using T = SelectArgs;
   expect_refused<T>(build_select({}), [](T& a) { a.max_score.shape[1] = kHuge; },
                     {"max_score", "2^48"});

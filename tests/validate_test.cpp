@@ -88,8 +88,8 @@ TEST(Validate, DataTensors) {
           {"k_fp4", std::to_string(tokens), "128"});
   }
   paged([](Problem&, A& a) { a.q_fp4.shape[1] = 3; }, {"q_fp4", "3 query heads", "2 key heads"});
-  paged([](Problem&, A& a) { a.q_fp4.shape[1] = 0; }, {"q_fp4", "0", "1"});
-  paged([](Problem&, A& a) { a.k_fp4.shape[1] = 0; }, {"k_fp4", "0", "1"});
+  paged([](Problem&, A& a) { a.q_fp4.shape[1] = 0; }, {"q_fp4", "0 query heads", "1"});
+  paged([](Problem&, A& a) { a.k_fp4.shape[1] = 0; }, {"k_fp4", "0 key heads", "1"});
   paged([](Problem&, A& a) { a.q_fp4.stride[2] = 2; }, {"q_fp4", "stride"});
   flat([](Problem&, A& a) { a.k_fp4.stride[2] = 2; }, {"k_fp4", "stride"});
   paged([](Problem&, A& a) { a.q_fp4.data = nullptr; }, {"q_fp4", "null"});
@@ -158,9 +158,9 @@ TEST(Validate, Lengths) {
 
 TEST(Validate, BoundsAndOutput) {
   using A = ScoreFp4Args;
-  paged([](Problem&, A& a) { a.max_seqlen_q = -1; }, {"max_seqlen_q", "-1"});
+  paged([](Problem&, A& a) { a.max_seqlen_q = -1; }, {"max_seqlen_q", "-1", "bounds_of"});
   paged([](Problem&, A& a) { a.max_seqlen_q = 2; }, {"max_seqlen_q", "2", "3", "request 1"});
-  paged([](Problem&, A& a) { a.max_k_tiles = -1; }, {"max_k_tiles", "-1"});
+  paged([](Problem&, A& a) { a.max_k_tiles = -1; }, {"max_k_tiles", "-1", "bounds_of"});
   paged([](Problem&, A& a) { a.kv_block_start = -1; }, {"kv_block_start", "-1"});
   paged([](Problem&, A& a) { a.kv_block_step = 0; }, {"kv_block_step", "0", "1"});
   paged([](Problem&, A& a) { a.output = {}; }, {"output: got nothing"});

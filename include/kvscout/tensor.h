@@ -50,14 +50,14 @@ struct Tensor {
   Tensor() = default;
 
   // A dense row-major view. Constness is the operation's promise, not the view's: inputs are not
-  // written.
+  // written. More than kMaxRank sizes are counted, not kept: every call refuses such a view.
   Tensor(const void* address, DType type, std::initializer_list<std::int64_t> sizes,
          Device where = {})
       : data(const_cast<void*>(address)), dtype(type), device(where), defined(true) {
     for (std::int64_t size : sizes)
-      if (rank < kMaxRank) shape[rank++] = size;
+      if (rank++ < kMaxRank) shape[rank - 1] = size;
     std::int64_t step = 1;
-    for (int i = rank - 1; i >= 0; --i) {
+    for (int i = (rank < kMaxRank ? rank : kMaxRank) - 1; i >= 0; --i) {
       stride[i] = step;
       step *= shape[i] > 0 ? shape[i] : 1;
     }
