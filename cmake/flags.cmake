@@ -14,3 +14,6 @@ if(KVSCOUT_SANITIZE)
     -fno-omit-frame-pointer>)
   target_link_options(kvscout_flags INTERFACE -fsanitize=${KVSCOUT_SANITIZE})
 endif()
+if(KVSCOUT_FUZZ)  # the fuzzers see which branches of the library an input takes
+  target_compile_options(kvscout_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=fuzzer-no-link>)
+endif()
