@@ -77,7 +77,8 @@ def nvfp4_quantize(
         raise ValueError(f"{op}: a: got shape {tuple(a.shape)}, expected a last dimension that is a multiple of 16")
     codes = kind.empty(a, (*leading, columns // 2), "uint8")
     scales = kind.empty(a, scale_shape(math.prod(leading), columns, sfLayout), "uint8")
-    data, code = typed(a)
+    # A view; only heads that were split off a wider projection are no rows of one stride and are copied.
+    data, code = typed(a.reshape(math.prod(leading), columns) if len(leading) > 1 else a)
     run(op, (data, a_global_sf, int(sfLayout), codes, scales, code, kind.stream(a)), kind, a)
     return kind.finish(codes, a), kind.finish(scales, a)
 

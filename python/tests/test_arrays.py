@@ -45,6 +45,21 @@ def test_strides_of_inputs(world, problem):
     assert np.array_equal(w.host(got), plain)
 
 
+def test_rows_of_heads_split_off_a_projection(world, rng):
+    projection = rng.standard_normal((5, 6, 128)).astype(np.float32)
+    heads = world.array(projection)[:, 1:5]
+    got = kvscout.nvfp4_quantize(heads, 448.0)
+    expected = kvscout.nvfp4_quantize(world.array(projection[:, 1:5].copy()), 448.0)
+    for x, y in zip(got, expected):
+        assert x.shape == y.shape and np.array_equal(world.host(x), world.host(y))
+    deep = world.array(projection.reshape(5, 1, 2, 3, 128)[:, :, :, ::2])  # five dimensions
+    codes, _ = kvscout.nvfp4_quantize(deep, 448.0)
+    assert tuple(codes.shape) == (5, 1, 2, 2, 64)
+    spread = np.broadcast_to(projection[:3, None, 0], (3, 4, 128))
+    rows = kvscout.nvfp4_quantize(world.array(spread) if world.name != "numpy" else spread, 448.0)
+    assert np.array_equal(world.host(rows[0])[:, 0], world.host(rows[0])[:, 3])
+
+
 def test_codes_and_scales_interleaved_in_one_pool(world, problem):
     pages, heads = problem.k_fp4.shape[:2]
     codes = problem.k_fp4.reshape(pages, -1)
