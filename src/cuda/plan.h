@@ -1,5 +1,10 @@
 // How a score call is cut up: host bounds and the device's size in, launch numbers out. Pure integers, no
 // CUDA, no state; nothing here looks at a length, so a captured launch stays right for other lengths.
+//
+// A *tile* is `rows` query rows of one request that meet the same keys: up to `tokens` tokens times
+// `heads` of the G query heads of one key head; row n = g*tokens + token. Tiles and the blocks of keys that
+// they see are numbered one after the other over the whole call (tile.cuh), and every worker takes an equal
+// run of that line. So ragged batches are balanced by construction.
 #pragma once
 
 #include <cstdint>
@@ -17,5 +22,51 @@ struct DeviceInfo {
   std::int64_t l2_bytes = 0;
   std::int64_t shared_bytes_per_block = 48 * 1024;  // the opt-in limit
 };
+
+// How the rows of a tile are made of tokens and heads, and which passes fold into one output.
+struct TileShape {
+  int rows = 8;
+  int heads = 1;   // query heads of one pass
+  int chunks = 1;  // passes that the G heads of a key head need
+  int tokens = 1;
+  int passes = 1;  // passes that fold into one output: 1 unless heads are reduced
+  int group = 1;   // query heads of a key head
+  int units = 1;   // independent (key head, chunk) groups: units * passes = key heads * chunks
+};
+
+enum class Schedule : std::uint8_t {
+  rows_in_registers,  // mma.sync; a warp takes a block, queries stay in registers
+  rows_in_shared,     // mma.sync; a warp takes a block, queries lie in shared memory
+  warpgroup,          // wgmma; a warpgroup takes a block, queries lie in shared memory
+};
+
+struct ScoreKernel {
+  Schedule schedule = Schedule::rows_in_registers;
+  TileShape tile;
+  int blocks = 1, threads = 256;
+  // Requests with a number of tokens in [min_tokens, max_tokens] are this kernel's.
+  std::int64_t min_tokens = 0, max_tokens = 0;
+  bool fills = true;      // writes the -inf tails
+  int fill_lanes = 1;     // lanes of a warp that lie side by side along tokens there
+  int fill_columns = 32;  // columns a warp fills between two looks at the lengths
+};
+
+struct ScorePlan {
+  int kernels = 0;
+  ScoreKernel kernel[2];
+  bool aligned = true;  // 16-byte loads; otherwise bytes
+};
+
+// What the folders choose.
+struct ScoreTuning {
+  int register_blocks_per_sm = 2;
+  int shared_blocks_per_sm = 1;
+  bool has_warpgroup = false;
+};
+
+ScorePlan plan_score(const ScoreProblem&, const ScoreTuning&, const DeviceInfo&);
+TileShape tile_shape(const ScoreProblem&, int rows);
+bool is_aligned(const ScoreProblem&);
+std::string to_string(const ScorePlan&);
 
 }  // namespace kvscout::cuda

@@ -1,0 +1,178 @@
+// Rows of 128 elements as operands of a 16-bit matrix instruction, without shared memory or shuffles.
+//
+// A lane with c = lane % 4 owns a quarter of a row: `fragment` turns the bytes that it loads with 16-byte
+// loads into 16 registers of two 16-bit values, register 2s and 2s+1 for k-step s (k = 2c, 2c+1 and 2c+8,
+// 2c+9 of m16n8k16). Which element gets which k is free as long as queries and keys agree, so it is chosen
+// such that a lane's bytes are contiguous and unpacking is cheapest; the key type decides it. This order of
+// k is the same in every schedule, which is why all of them give the same bits.
+//
+//   e2m1   bytes 16c..16c+15, elements 32c..32c+31, groups 2c and 2c+1; within 8 elements fp16 takes them as
+//          (0,2)(4,6)(1,3)(5,7), bf16 as (0,4)(1,5)(2,6)(3,7)
+//   e4m3   bytes 64i + 16c.., i = 0, 1, in order
+//   16 bit bytes 64i + 16c.., i = 0..3, in order
+//
+// Powers of two: an e2m1 pattern moved into an fp16 (bf16) word reads 2^-14 (2^-126) too small, subnormals
+// included, and is multiplied by its block scale (bf16: times 2^118) in one exact instruction. What is left,
+// 2^-14 (2^-8) an operand, is repaired after the maximum.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "kvscout/scale_layout.h"
+#include "kvscout/types.h"
+
+namespace kvscout::cuda {
+
+__device__ __forceinline__ std::uint32_t permute_bytes(std::uint32_t a, std::uint32_t b, std::uint32_t select) {
+  std::uint32_t d;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(select));
+  return d;
+}
+
+template <bool Bf16>
+__device__ __forceinline__ std::uint32_t multiply2(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t d;
+  if constexpr (Bf16)  // a*b - 0: sm_80 has no bf16 multiplication of its own
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(0x80008000u));
+  else
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+  return d;
+}
+
+// fp16x2 to bf16x2, for values that bf16 holds.
+__device__ __forceinline__ std::uint32_t f16x2_to_bf16x2(std::uint32_t h) {
+  const float2 f = __half22float2(*reinterpret_cast<const __half2*>(&h));
+  const __nv_bfloat162 b = __floats2bfloat162_rn(f.x, f.y);
+  return *reinterpret_cast<const std::uint32_t*>(&b);
+}
+
+// Eight e2m1 codes times a pair of equal scales.
+template <bool Bf16>
+__device__ __forceinline__ void unpack_e2m1(std::uint32_t w, std::uint32_t scale, std::uint32_t* h) {
+  if constexpr (Bf16) {
+    h[0] = multiply2<true>(((w << 12) & 0x80008000u) | ((w << 6) & 0x01C001C0u), scale);
+    h[1] = multiply2<true>(((w << 8) & 0x80008000u) | ((w << 2) & 0x01C001C0u), scale);
+    h[2] = multiply2<true>(((w << 4) & 0x80008000u) | ((w >> 2) & 0x01C001C0u), scale);
+    h[3] = multiply2<true>((w & 0x80008000u) | ((w >> 6) & 0x01C001C0u), scale);
+  } else {
+    // Four high bytes at once: sign to bit 7, magnitude to bits 3..1.
+    const std::uint32_t even = ((w << 4) & 0x80808080u) | ((w << 1) & 0x0E0E0E0Eu);
+    const std::uint32_t odd = (w & 0x80808080u) | ((w >> 3) & 0x0E0E0E0Eu);
+    h[0] = multiply2<false>(permute_bytes(even, 0, 0x1404), scale);
+    h[1] = multiply2<false>(permute_bytes(even, 0, 0x3424), scale);
+    h[2] = multiply2<false>(permute_bytes(odd, 0, 0x1404), scale);
+    h[3] = multiply2<false>(permute_bytes(odd, 0, 0x3424), scale);
+  }
+}
+
+// Two e4m3 bytes (bits 0..15) as fp16x2; NaN stays NaN. With bit arithmetic where the instruction lacks.
+template <bool HasConversion>
+__device__ __forceinline__ std::uint32_t e4m3x2_to_f16x2(std::uint32_t bytes) {
+  std::uint32_t d;
+  if constexpr (HasConversion) {
+    asm("{ .reg .b16 t; cvt.u16.u32 t, %1; cvt.rn.f16x2.e4m3x2 %0, t; }" : "=r"(d) : "r"(bytes));
+  } else {
+    const std::uint32_t wide = permute_bytes(bytes, 0, 0x1404);   // a byte to the top of each half
+    const std::uint32_t magnitude = (wide & 0x7F007F00u) >> 1;    // reads 2^-8 too small
+    const std::uint32_t nan = (magnitude + 0x00800080u) & 0x40004000u;  // only 0x7F carries this far
+    d = multiply2<false>(magnitude, 0x5C005C00u) | nan | (nan - (nan >> 5)) | (wide & 0x80008000u);
+  }
+  return d;
+}
+
+// The operands of one pair of element types. `A` is the folder's atom.
+template <class A, Element Q, Element K>
+struct Operands {
+  static constexpr Element kQuery = Q, kKey = K;
+  static constexpr bool kBf16 = Q == Element::bf16;  // else fp16
+  static constexpr int kKeyLoads = static_cast<int>(bits_per_element(K)) / 4;  // 16-byte loads: 1, 2, 4
+  static constexpr int kStages = A::kStages;
+  static constexpr bool kKeyScales = K == Element::e2m1, kQueryScales = Q == Element::e2m1;
+  static constexpr float kRepairOne = kBf16 ? 256.0f : 16384.0f;
+  static constexpr float kRepair = (kKeyScales ? kRepairOne : 1.0f) * (kQueryScales ? kRepairOne : 1.0f);
+
+  struct Raw {
+    uint4 v[kKeyLoads];
+  };
+
+  // Where load i of a lane begins in a key row.
+  static __device__ __forceinline__ int key_offset(int i, int c) { return 64 * i + 16 * c; }
+
+  // Scale bytes of groups 4(c/2)..4(c/2)+3 in a word: the lane's two as a pair of equal values each.
+  static __device__ __forceinline__ void scales(std::uint32_t word, int c, std::uint32_t (&pair)[2]) {
+    std::uint32_t s = A::e4m3x2((word >> ((c & 1) * 16)) & 0x7F7Fu);  // the format is unsigned
+    if constexpr (kBf16) s = multiply2<true>(f16x2_to_bf16x2(s), 0x7A807A80u);
+    pair[0] = permute_bytes(s, s, 0x1010);
+    pair[1] = permute_bytes(s, s, 0x3232);
+  }
+
+  static __device__ __forceinline__ void fragment(const Raw& raw, std::uint32_t scale_word, int c,
+                                                  std::uint32_t (&h)[16]) {
+    row_fragment<K>(raw.v, scale_word, c, h);
+  }
+
+  // The same for a query row at `row`; `scale_row` points at the row's first scale byte.
+  template <class Load>
+  static __device__ __forceinline__ void query_fragment(const std::uint8_t* row, const std::uint8_t* scale_row,
+                                                        int c, Load load, std::uint32_t (&h)[16]) {
+    if constexpr (Q == K) {
+      uint4 v[kKeyLoads];
+#pragma unroll
+      for (int i = 0; i < kKeyLoads; ++i) v[i] = load(row + key_offset(i, c));
+      std::uint32_t word = 0;
+      if constexpr (kQueryScales) {
+        const std::uint8_t* s = scale_row + (c / 2) * scale_layout::kSecondHalf + (c % 2) * 2;
+        word = (s[0] | std::uint32_t{s[1]} << 8) << ((c & 1) * 16);
+      }
+      row_fragment<Q>(v, word, c, h);
+    } else if constexpr (K == Element::e2m1) {  // 16-bit queries, elements 32c..32c+31
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const uint4 v = load(row + 64 * c + 16 * i);
+        if constexpr (kBf16) {
+          h[4 * i] = permute_bytes(v.x, v.z, 0x5410), h[4 * i + 1] = permute_bytes(v.x, v.z, 0x7632);
+          h[4 * i + 2] = permute_bytes(v.y, v.w, 0x5410), h[4 * i + 3] = permute_bytes(v.y, v.w, 0x7632);
+        } else {
+          h[4 * i] = permute_bytes(v.x, v.y, 0x5410), h[4 * i + 1] = permute_bytes(v.z, v.w, 0x5410);
+          h[4 * i + 2] = permute_bytes(v.x, v.y, 0x7632), h[4 * i + 3] = permute_bytes(v.z, v.w, 0x7632);
+        }
+      }
+    } else {  // 16-bit queries beside e4m3 keys, elements 64i + 16c..
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const uint4 v = load(row + 128 * (i / 2) + 32 * c + 16 * (i % 2));
+        h[4 * i] = v.x, h[4 * i + 1] = v.y, h[4 * i + 2] = v.z, h[4 * i + 3] = v.w;
+      }
+    }
+  }
+
+ private:
+  template <Element E>
+  static __device__ __forceinline__ void row_fragment(const uint4* v, std::uint32_t scale_word, int c,
+                                                      std::uint32_t (&h)[16]) {
+    if constexpr (E == Element::e2m1) {
+      std::uint32_t s[2];
+      scales(scale_word, c, s);
+      unpack_e2m1<kBf16>(v[0].x, s[0], h);
+      unpack_e2m1<kBf16>(v[0].y, s[0], h + 4);
+      unpack_e2m1<kBf16>(v[0].z, s[1], h + 8);
+      unpack_e2m1<kBf16>(v[0].w, s[1], h + 12);
+    } else if constexpr (E == Element::e4m3) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const uint4& x = v[i / 4];
+        const std::uint32_t w = i % 4 == 0 ? x.x : i % 4 == 1 ? x.y : i % 4 == 2 ? x.z : x.w;
+        h[2 * i] = A::e4m3x2(w), h[2 * i + 1] = A::e4m3x2(w >> 16);
+        if constexpr (kBf16) h[2 * i] = f16x2_to_bf16x2(h[2 * i]), h[2 * i + 1] = f16x2_to_bf16x2(h[2 * i + 1]);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) h[4 * i] = v[i].x, h[4 * i + 1] = v[i].y, h[4 * i + 2] = v[i].z, h[4 * i + 3] = v[i].w;
+    }
+  }
+};
+
+}  // namespace kvscout::cuda

@@ -1,0 +1,199 @@
+// Where keys, their scales and queries lie, and how they are loaded.
+//
+// A block of 128 keys is taken in 8 groups of 16 rows: group g holds rows (g%4)*32 + (g/4)*16 + {0..15}, so
+// that four groups share one 16-byte load of 128x4 scales. In a group, lane (r, c) = (lane/4, lane%4) reads a
+// quarter of rows r and r + 8.
+#pragma once
+
+#include "cuda/dequant.cuh"
+#include "cuda/tile.cuh"
+
+namespace kvscout::cuda {
+
+inline constexpr int kGroups = 8;
+__device__ constexpr int row_of_group(int g) { return (g % 4) * 32 + (g / 4) * 16; }
+
+// Read once, so not worth a place in L1.
+__device__ __forceinline__ uint4 load_streaming(const std::uint8_t* address) {
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(address));
+  return v;
+}
+
+// Copies into shared memory that go on while the lane works; groups of them complete in order.
+template <int Bytes>
+__device__ __forceinline__ void copy_async(void* shared, const std::uint8_t* global) {
+  const auto to = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
+  if constexpr (Bytes == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(Bytes) : "memory");
+}
+__device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int Pending>
+__device__ __forceinline__ void copy_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
+}
+
+template <bool Aligned>
+__device__ __forceinline__ std::uint32_t load_word(const std::uint8_t* a) {
+  if constexpr (Aligned)
+    return __ldg(reinterpret_cast<const std::uint32_t*>(a));
+  else
+    return __ldg(a) | __ldg(a + 1) << 8 | __ldg(a + 2) << 16 | static_cast<std::uint32_t>(__ldg(a + 3)) << 24;
+}
+
+template <bool Aligned>
+__device__ __forceinline__ uint4 load_row_part(const std::uint8_t* a) {
+  if constexpr (Aligned)
+    return load_streaming(a);
+  else
+    return make_uint4(load_word<false>(a), load_word<false>(a + 4), load_word<false>(a + 8), load_word<false>(a + 12));
+}
+
+// The keys of one block and key head.
+struct KeyBlock {
+  const std::uint8_t* rows = nullptr;    // row 0
+  const std::uint8_t* scales = nullptr;  // paged: the page's first scale byte; flat: of all keys
+  std::int64_t scale_row = 0;            // flat: scale row of row 0
+  int last = kBlock - 1;                 // flat: the last row that may be read
+  bool exists = true;                    // false: the page id lies outside the pool
+};
+
+__device__ __forceinline__ std::int32_t page_id(const ScoreProblem& x, int b, int block) {
+  if (!x.k.paged) return 0;
+  return __ldg(x.requests.page_table + b * x.requests.table_row_stride + block * x.requests.table_column_stride);
+}
+
+__device__ __forceinline__ KeyBlock key_block(const ScoreProblem& x, const Rows& rows, int block, std::int32_t page,
+                                              int key_head) {
+  KeyBlock k;
+  k.rows = static_cast<const std::uint8_t*>(x.k.data) + key_head * x.k.head_stride;
+  k.scales = x.k.scale;
+  if (x.k.paged) {
+    k.exists = page >= 0 && page < x.k.count;
+    k.rows += page * x.k.page_stride;
+    k.scales += page * x.k.scale_page_stride + key_head * scale_layout::kPageBytes;
+  } else {
+    const std::int64_t first = rows.k_begin + static_cast<std::int64_t>(block) * kBlock;
+    k.rows += first * x.k.token_stride;
+    k.scale_row = first * x.k.heads + key_head;
+    k.last = min(rows.k_count - block * kBlock, kBlock) - 1;
+  }
+  return k;
+}
+
+// A lane's quarter of rows r and r + 8 of the 16 rows from `first`. Rows past the last are read as the last.
+template <class Ops, bool Aligned>
+__device__ __forceinline__ void load_group(const ScoreProblem& x, const KeyBlock& k, int first, int lane,
+                                           typename Ops::Raw (&raw)[2]) {
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    int row = first + h * 8 + lane / 4;
+    if (row > k.last) row = k.last;
+    const std::uint8_t* a = Aligned ? k.rows + row * static_cast<std::int64_t>(static_cast<int>(x.k.token_stride))
+                                    : k.rows + row * x.k.token_stride;
+#pragma unroll
+    for (int i = 0; i < Ops::kKeyLoads; ++i) raw[h].v[i] = load_row_part<Aligned>(a + Ops::key_offset(i, lane % 4));
+  }
+}
+
+// The scale words of the same rows.
+template <class Ops, bool Aligned>
+__device__ __forceinline__ void load_scale_words(const ScoreProblem& x, const KeyBlock& k, int first, int lane,
+                                                 std::uint32_t (&word)[2]) {
+  if constexpr (Ops::kKeyScales) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      int row = first + h * 8 + lane / 4;
+      if (row > k.last) row = k.last;
+      const std::int64_t at = x.k.paged ? row % 32 * 16 + row / 32 * 4
+                                        : scale_layout::row_128x4(k.scale_row + row * x.k.heads);
+      word[h] = load_word<Aligned>(k.scales + at + lane % 4 / 2 * scale_layout::kSecondHalf);
+    }
+  }
+}
+
+// Which query heads a (unit, pass) of a tile means.
+struct HeadChunk {
+  int key_head, first_head, heads;
+};
+__device__ __forceinline__ HeadChunk head_chunk(const ScoreParams& p, int unit, int pass) {
+  const int v = unit * p.tile.passes + pass;
+  const int key_head = p.tile.chunks == 1 ? v : v / p.tile.chunks;
+  const int chunk = v - key_head * p.tile.chunks;
+  const int group = p.tile.group, first = chunk * p.tile.heads;
+  const int rest = group - first;
+  return {key_head, key_head * group + first, rest < p.tile.heads ? rest : p.tile.heads};
+}
+
+// Row n of a tile: head n / tokens, token n % tokens.
+struct RowPlace {
+  int head, token;
+};
+__device__ __forceinline__ RowPlace place_of_row(const TileShape& t, int n) {
+  const int head = t.tokens == 1 ? n : n / t.tokens;
+  return {head, n - head * t.tokens};
+}
+
+// A lane's part of query row n; zeros for rows that hold nothing.
+template <class Ops, bool Aligned>
+__device__ __forceinline__ void load_query(const ScoreParams& p, const Segment& s, const HeadChunk& heads, int n, int c,
+                                           std::uint32_t (&h)[16]) {
+  const RowPlace at = place_of_row(p.tile, n);
+  if (at.head >= heads.heads || at.token >= s.tokens) {
+#pragma unroll
+    for (int j = 0; j < 16; ++j) h[j] = 0;
+    return;
+  }
+  const Queries& q = p.problem.q;
+  const std::int64_t token = static_cast<std::int64_t>(s.rows.q_begin) + s.first + at.token;
+  const std::int64_t head = heads.first_head + at.head;
+  const std::uint8_t* row = static_cast<const std::uint8_t*>(q.data) + token * q.token_stride + head * q.head_stride;
+  const std::uint8_t* scales = Ops::kQueryScales ? q.scale + scale_layout::row_128x4(token * q.heads + head) : nullptr;
+  Ops::query_fragment(row, scales, c, [](const std::uint8_t* a) {
+    if constexpr (Aligned)
+      return __ldg(reinterpret_cast<const uint4*>(a));
+    else
+      return load_row_part<false>(a);
+  }, h);
+}
+
+// Where row n of a tile (or, with heads reduced, token n) is written; null: nowhere.
+__device__ __forceinline__ float* row_target(const ScoreParams& p, const Segment& s, const HeadChunk& heads, int n) {
+  const ScoreOutput& out = p.problem.out;
+  std::int64_t head = s.unit;
+  int token = n;
+  if (p.problem.reduce == Reduce::none) {
+    const RowPlace at = place_of_row(p.tile, n);
+    if (at.head >= heads.heads) return nullptr;
+    head = heads.first_head + at.head;
+    token = at.token;
+  }
+  if (token >= s.tokens) return nullptr;
+  const std::int64_t t = s.rows.q_begin + s.first + token - p.range.begin;
+  return out.data + head * out.head_stride + t * out.token_stride;
+}
+
+// Largest of the heads of one token; `rows` holds a tile's row maxima.
+__device__ __forceinline__ float fold_heads(const TileShape& t, const float* rows, int heads, int token) {
+  float m = -INFINITY;
+  for (int h = 0; h < heads; ++h) m = fmaxf(m, rows[h * t.tokens + token]);
+  return m;
+}
+
+__device__ __forceinline__ float global_scale(const ScoreProblem& x) {
+  const float q = x.q_global.pointer ? __ldg(x.q_global.pointer) : x.q_global.value;
+  const float k = x.k_global.pointer ? __ldg(x.k_global.pointer) : x.k_global.value;
+  return q * k;
+}
+
+// A block's maximum as the result shows it.
+template <class Ops>
+__device__ __forceinline__ float finish(float m, float scale) {
+  return m == -INFINITY ? m : scale * (m * Ops::kRepair);
+}
+
+}  // namespace kvscout::cuda

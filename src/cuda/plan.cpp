@@ -1,0 +1,122 @@
+#include "cuda/plan.h"
+
+#include <algorithm>
+
+namespace kvscout::cuda {
+namespace {
+
+constexpr int kWarp = 32;
+constexpr int kMaxRegisterRows = 32;
+constexpr int kSharedRows = 128;
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// Rows that one token's heads and the bound on tokens can fill, saturated.
+std::int64_t rows_bound(const ScoreProblem& p) {
+  const std::int64_t tokens = std::min(p.requests.max_seqlen_q, p.q.tokens);
+  return std::min<std::int64_t>(tokens, 1 << 20) * std::min<std::int64_t>(p.group(), 1 << 20);
+}
+
+ScoreKernel kernel_of(const ScoreProblem& p, Schedule schedule, int rows, std::int64_t blocks) {
+  ScoreKernel k;
+  k.schedule = schedule;
+  k.tile = tile_shape(p, rows);
+  k.max_tokens = p.requests.max_seqlen_q;
+  k.blocks = static_cast<int>(blocks);
+  // The tails: a lane a token where tokens lie side by side, else a lane a column.
+  const bool columns_inside = p.out.tile_stride != 0 && std::abs(p.out.tile_stride) < std::abs(p.out.token_stride);
+  while (!columns_inside && k.fill_lanes < kWarp && k.fill_lanes < p.q.tokens) k.fill_lanes *= 2;
+  const std::int64_t step = kWarp / k.fill_lanes;
+  const std::int64_t warps = static_cast<std::int64_t>(k.blocks) * k.threads / kWarp;
+  const std::int64_t stores = ceil_div(p.q.tokens, k.fill_lanes) * p.out_heads() * ceil_div(p.max_k_tiles, step);
+  k.fill_columns = static_cast<int>(step * std::clamp<std::int64_t>(ceil_div(stores, warps * 2), 16, 1 << 20));
+  return k;
+}
+
+}  // namespace
+
+TileShape tile_shape(const ScoreProblem& p, int rows) {
+  const std::int64_t group = std::max<std::int64_t>(p.group(), 1);
+  TileShape t;
+  t.rows = rows;
+  t.group = static_cast<int>(group);
+  t.heads = static_cast<int>(std::min<std::int64_t>(group, rows));
+  t.chunks = static_cast<int>(ceil_div(group, t.heads));
+  const std::int64_t tokens = std::max<std::int64_t>(std::min(p.requests.max_seqlen_q, p.q.tokens), 1);
+  t.tokens = static_cast<int>(std::min<std::int64_t>(rows / t.heads, tokens));
+  const int all = static_cast<int>(p.k.heads) * t.chunks;
+  t.passes = p.reduce == Reduce::none ? 1 : p.reduce == Reduce::kv_group ? t.chunks : all;
+  t.units = all / std::max(t.passes, 1);
+  return t;
+}
+
+bool is_aligned(const ScoreProblem& p) {
+  std::uint64_t bits = reinterpret_cast<std::uintptr_t>(p.q.data) | reinterpret_cast<std::uintptr_t>(p.k.data) |
+                       static_cast<std::uint64_t>(p.q.token_stride) | static_cast<std::uint64_t>(p.q.head_stride) |
+                       static_cast<std::uint64_t>(p.k.token_stride) | static_cast<std::uint64_t>(p.k.head_stride);
+  if (p.k.paged) bits |= static_cast<std::uint64_t>(p.k.page_stride);
+  if (p.k.scale) {
+    bits |= reinterpret_cast<std::uintptr_t>(p.k.scale);
+    if (p.k.paged) bits |= static_cast<std::uint64_t>(p.k.scale_page_stride);
+  }
+  // Rows within a page are addressed by a 32-bit product.
+  return bits % 16 == 0 && std::abs(p.k.token_stride) < (std::int64_t{1} << 24);
+}
+
+ScorePlan plan_score(const ScoreProblem& p, const ScoreTuning& tuning, const DeviceInfo& device) {
+  ScorePlan plan;
+  plan.aligned = is_aligned(p);
+  if (p.q.tokens == 0 || p.max_k_tiles == 0 || p.out_heads() == 0) return plan;  // an empty result
+
+  const std::int64_t rows = rows_bound(p);
+  const std::int64_t register_blocks = static_cast<std::int64_t>(device.sms) * tuning.register_blocks_per_sm;
+  const bool is_short = rows <= kMaxRegisterRows || !plan.aligned;
+  const int register_rows = rows <= 8 && plan.aligned ? 8 : rows <= 16 && plan.aligned && p.k.type == Element::e2m1 ? 16 : kMaxRegisterRows;
+  if (is_short) {
+    plan.kernels = 1;
+    plan.kernel[0] = kernel_of(p, Schedule::rows_in_registers, register_rows, register_blocks);
+    return plan;
+  }
+
+  ScoreKernel& long_kernel = plan.kernel[0];
+  if (tuning.has_warpgroup) {
+    const int tile_rows = rows <= 128 || p.k.type != Element::e2m1 ? 128 : 256;
+    long_kernel = kernel_of(p, Schedule::warpgroup, tile_rows, device.sms);
+  } else {
+    long_kernel = kernel_of(p, Schedule::rows_in_shared, kSharedRows,
+                            static_cast<std::int64_t>(device.sms) * tuning.shared_blocks_per_sm);
+  }
+  plan.kernels = 1;
+  // A batch of several requests that cannot all be as long as the bound may hold single tokens, too.
+  const std::int64_t short_tokens = kMaxRegisterRows / std::max<std::int64_t>(p.group(), 1);
+  if (p.requests.batch > 1 && short_tokens > 0 && p.q.tokens < p.requests.batch * p.requests.max_seqlen_q) {
+    long_kernel.min_tokens = short_tokens + 1;
+    long_kernel.fills = false;
+    ScoreProblem bounded = p;
+    bounded.requests.max_seqlen_q = short_tokens;
+    plan.kernel[1] = kernel_of(bounded, Schedule::rows_in_registers, kMaxRegisterRows, register_blocks);
+    plan.kernels = 2;
+  }
+  return plan;
+}
+
+std::string to_string(const ScorePlan& plan) {
+  std::string text;
+  for (int i = 0; i < plan.kernels; ++i) {
+    const ScoreKernel& k = plan.kernel[i];
+    const TileShape& t = k.tile;
+    if (i) text += "; ";
+    text += k.schedule == Schedule::warpgroup        ? "wgmma"
+            : k.schedule == Schedule::rows_in_shared ? "mma, queries in shared memory"
+                                                     : "mma, queries in registers";
+    text += ": " + std::to_string(k.blocks) + " x " + std::to_string(k.threads) + " threads, tiles of " +
+            std::to_string(t.rows) + " rows (" + std::to_string(t.tokens) + " tokens x " + std::to_string(t.heads) +
+            " heads), " + std::to_string(t.units) + " units of " + std::to_string(t.passes) + " passes";
+    if (plan.kernels > 1)
+      text += ", requests of " + std::to_string(k.min_tokens) + " to " + std::to_string(k.max_tokens) + " tokens";
+  }
+  if (plan.kernels == 0) return "nothing to do";
+  return text + (plan.aligned ? ", 16-byte loads" : ", byte loads");
+}
+
+}  // namespace kvscout::cuda
