@@ -101,17 +101,42 @@ struct Operands {
   // Where load i of a lane begins in a key row.
   static __device__ __forceinline__ int key_offset(int i, int c) { return 64 * i + 16 * c; }
 
-  // Scale bytes of groups 4(c/2)..4(c/2)+3 in a word: the lane's two as a pair of equal values each.
-  static __device__ __forceinline__ void scales(std::uint32_t word, int c, std::uint32_t (&pair)[2]) {
-    std::uint32_t s = A::e4m3x2((word >> ((c & 1) * 16)) & 0x7F7Fu);  // the format is unsigned
-    if constexpr (kBf16) s = multiply2<true>(f16x2_to_bf16x2(s), 0x7A807A80u);
-    pair[0] = permute_bytes(s, s, 0x1010);
-    pair[1] = permute_bytes(s, s, 0x3232);
+  // A row's scales as a lane needs them: two pairs of equal 16-bit values.
+  struct Scale {
+    std::uint32_t pair[2];
+  };
+  // From the word that holds groups 4(c/2)..4(c/2)+3.
+  static __device__ __forceinline__ Scale scale(std::uint32_t word, int c) {
+    Scale s{};
+    if constexpr (kKeyScales) {
+      std::uint32_t two = A::e4m3x2((word >> ((c & 1) * 16)) & 0x7F7Fu);  // the format is unsigned
+      if constexpr (kBf16) two = multiply2<true>(f16x2_to_bf16x2(two), 0x7A807A80u);
+      s.pair[0] = permute_bytes(two, two, 0x1010);
+      s.pair[1] = permute_bytes(two, two, 0x3232);
+    }
+    return s;
   }
 
+  // Registers 4i..4i+3 (k-steps 2i and 2i+1) of a key row.
+  static __device__ __forceinline__ void quarter(const Raw& raw, const Scale& s, int i, std::uint32_t* h) {
+    if constexpr (K == Element::e2m1) {
+      unpack_e2m1<kBf16>(word_of(raw.v[0], i), s.pair[i / 2], h);
+    } else if constexpr (K == Element::e4m3) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const std::uint32_t w = word_of(raw.v[i / 2], i % 2 * 2 + j);
+        h[2 * j] = A::e4m3x2(w), h[2 * j + 1] = A::e4m3x2(w >> 16);
+        if constexpr (kBf16) h[2 * j] = f16x2_to_bf16x2(h[2 * j]), h[2 * j + 1] = f16x2_to_bf16x2(h[2 * j + 1]);
+      }
+    } else {
+      h[0] = raw.v[i].x, h[1] = raw.v[i].y, h[2] = raw.v[i].z, h[3] = raw.v[i].w;
+    }
+  }
   static __device__ __forceinline__ void fragment(const Raw& raw, std::uint32_t scale_word, int c,
                                                   std::uint32_t (&h)[16]) {
-    row_fragment<K>(raw.v, scale_word, c, h);
+    const Scale s = scale(scale_word, c);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) quarter(raw, s, i, h + 4 * i);
   }
 
   // The same for a query row at `row`; `scale_row` points at the row's first scale byte.
@@ -119,15 +144,15 @@ struct Operands {
   static __device__ __forceinline__ void query_fragment(const std::uint8_t* row, const std::uint8_t* scale_row,
                                                         int c, Load load, std::uint32_t (&h)[16]) {
     if constexpr (Q == K) {
-      uint4 v[kKeyLoads];
+      Raw raw;
 #pragma unroll
-      for (int i = 0; i < kKeyLoads; ++i) v[i] = load(row + key_offset(i, c));
+      for (int i = 0; i < kKeyLoads; ++i) raw.v[i] = load(row + key_offset(i, c));
       std::uint32_t word = 0;
       if constexpr (kQueryScales) {
         const std::uint8_t* s = scale_row + (c / 2) * scale_layout::kSecondHalf + (c % 2) * 2;
         word = (s[0] | std::uint32_t{s[1]} << 8) << ((c & 1) * 16);
       }
-      row_fragment<Q>(v, word, c, h);
+      fragment(raw, word, c, h);
     } else if constexpr (K == Element::e2m1) {  // 16-bit queries, elements 32c..32c+31
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -150,28 +175,8 @@ struct Operands {
   }
 
  private:
-  template <Element E>
-  static __device__ __forceinline__ void row_fragment(const uint4* v, std::uint32_t scale_word, int c,
-                                                      std::uint32_t (&h)[16]) {
-    if constexpr (E == Element::e2m1) {
-      std::uint32_t s[2];
-      scales(scale_word, c, s);
-      unpack_e2m1<kBf16>(v[0].x, s[0], h);
-      unpack_e2m1<kBf16>(v[0].y, s[0], h + 4);
-      unpack_e2m1<kBf16>(v[0].z, s[1], h + 8);
-      unpack_e2m1<kBf16>(v[0].w, s[1], h + 12);
-    } else if constexpr (E == Element::e4m3) {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const uint4& x = v[i / 4];
-        const std::uint32_t w = i % 4 == 0 ? x.x : i % 4 == 1 ? x.y : i % 4 == 2 ? x.z : x.w;
-        h[2 * i] = A::e4m3x2(w), h[2 * i + 1] = A::e4m3x2(w >> 16);
-        if constexpr (kBf16) h[2 * i] = f16x2_to_bf16x2(h[2 * i]), h[2 * i + 1] = f16x2_to_bf16x2(h[2 * i + 1]);
-      }
-    } else {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) h[4 * i] = v[i].x, h[4 * i + 1] = v[i].y, h[4 * i + 2] = v[i].z, h[4 * i + 3] = v[i].w;
-    }
+  static __device__ __forceinline__ std::uint32_t word_of(const uint4& v, int i) {
+    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
   }
 };
 

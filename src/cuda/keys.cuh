@@ -62,24 +62,23 @@ struct KeyBlock {
   bool exists = true;                    // false: the page id lies outside the pool
 };
 
-__device__ __forceinline__ std::int32_t page_id(const ScoreProblem& x, int b, int block) {
-  if (!x.k.paged) return 0;
-  return __ldg(x.requests.page_table + b * x.requests.table_row_stride + block * x.requests.table_column_stride);
+__device__ __forceinline__ std::int32_t page_id(const ScoreParams& p, int b, int block) {
+  return p.paged ? __ldg(p.page_table + b * p.table_row_stride + block * p.table_column_stride) : 0;
 }
 
-__device__ __forceinline__ KeyBlock key_block(const ScoreProblem& x, const Rows& rows, int block, std::int32_t page,
+__device__ __forceinline__ KeyBlock key_block(const ScoreParams& p, const Rows& rows, int block, std::int32_t page,
                                               int key_head) {
   KeyBlock k;
-  k.rows = static_cast<const std::uint8_t*>(x.k.data) + key_head * x.k.head_stride;
-  k.scales = x.k.scale;
-  if (x.k.paged) {
-    k.exists = page >= 0 && page < x.k.count;
-    k.rows += page * x.k.page_stride;
-    k.scales += page * x.k.scale_page_stride + key_head * scale_layout::kPageBytes;
+  k.rows = p.k + key_head * p.k_head_stride;
+  k.scales = p.k_scale;
+  if (p.paged) {
+    k.exists = page >= 0 && page < p.pages;
+    k.rows += page * p.k_page_stride;
+    k.scales += page * p.scale_page_stride + key_head * scale_layout::kPageBytes;
   } else {
     const std::int64_t first = rows.k_begin + static_cast<std::int64_t>(block) * kBlock;
-    k.rows += first * x.k.token_stride;
-    k.scale_row = first * x.k.heads + key_head;
+    k.rows += first * p.k_token_stride;
+    k.scale_row = first * p.k_heads + key_head;
     k.last = min(rows.k_count - block * kBlock, kBlock) - 1;
   }
   return k;
@@ -87,14 +86,14 @@ __device__ __forceinline__ KeyBlock key_block(const ScoreProblem& x, const Rows&
 
 // A lane's quarter of rows r and r + 8 of the 16 rows from `first`. Rows past the last are read as the last.
 template <class Ops, bool Aligned>
-__device__ __forceinline__ void load_group(const ScoreProblem& x, const KeyBlock& k, int first, int lane,
+__device__ __forceinline__ void load_group(const ScoreParams& p, const KeyBlock& k, int first, int lane,
                                            typename Ops::Raw (&raw)[2]) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     int row = first + h * 8 + lane / 4;
     if (row > k.last) row = k.last;
-    const std::uint8_t* a = Aligned ? k.rows + row * static_cast<std::int64_t>(static_cast<int>(x.k.token_stride))
-                                    : k.rows + row * x.k.token_stride;
+    const std::uint8_t* a = Aligned ? k.rows + row * static_cast<std::int64_t>(static_cast<int>(p.k_token_stride))
+                                    : k.rows + row * p.k_token_stride;
 #pragma unroll
     for (int i = 0; i < Ops::kKeyLoads; ++i) raw[h].v[i] = load_row_part<Aligned>(a + Ops::key_offset(i, lane % 4));
   }
@@ -102,15 +101,15 @@ __device__ __forceinline__ void load_group(const ScoreProblem& x, const KeyBlock
 
 // The scale words of the same rows.
 template <class Ops, bool Aligned>
-__device__ __forceinline__ void load_scale_words(const ScoreProblem& x, const KeyBlock& k, int first, int lane,
+__device__ __forceinline__ void load_scale_words(const ScoreParams& p, const KeyBlock& k, int first, int lane,
                                                  std::uint32_t (&word)[2]) {
   if constexpr (Ops::kKeyScales) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       int row = first + h * 8 + lane / 4;
       if (row > k.last) row = k.last;
-      const std::int64_t at = x.k.paged ? row % 32 * 16 + row / 32 * 4
-                                        : scale_layout::row_128x4(k.scale_row + row * x.k.heads);
+      const std::int64_t at = p.paged ? row % 32 * 16 + row / 32 * 4
+                                        : scale_layout::row_128x4(k.scale_row + row * p.k_heads);
       word[h] = load_word<Aligned>(k.scales + at + lane % 4 / 2 * scale_layout::kSecondHalf);
     }
   }
@@ -148,11 +147,10 @@ __device__ __forceinline__ void load_query(const ScoreParams& p, const Segment& 
     for (int j = 0; j < 16; ++j) h[j] = 0;
     return;
   }
-  const Queries& q = p.problem.q;
   const std::int64_t token = static_cast<std::int64_t>(s.rows.q_begin) + s.first + at.token;
   const std::int64_t head = heads.first_head + at.head;
-  const std::uint8_t* row = static_cast<const std::uint8_t*>(q.data) + token * q.token_stride + head * q.head_stride;
-  const std::uint8_t* scales = Ops::kQueryScales ? q.scale + scale_layout::row_128x4(token * q.heads + head) : nullptr;
+  const std::uint8_t* row = p.q + token * p.q_token_stride + head * p.q_head_stride;
+  const std::uint8_t* scales = Ops::kQueryScales ? p.q_scale + scale_layout::row_128x4(token * p.q_heads + head) : nullptr;
   Ops::query_fragment(row, scales, c, [](const std::uint8_t* a) {
     if constexpr (Aligned)
       return __ldg(reinterpret_cast<const uint4*>(a));
@@ -163,18 +161,17 @@ __device__ __forceinline__ void load_query(const ScoreParams& p, const Segment& 
 
 // Where row n of a tile (or, with heads reduced, token n) is written; null: nowhere.
 __device__ __forceinline__ float* row_target(const ScoreParams& p, const Segment& s, const HeadChunk& heads, int n) {
-  const ScoreOutput& out = p.problem.out;
   std::int64_t head = s.unit;
   int token = n;
-  if (p.problem.reduce == Reduce::none) {
+  if (!p.folds) {
     const RowPlace at = place_of_row(p.tile, n);
     if (at.head >= heads.heads) return nullptr;
     head = heads.first_head + at.head;
     token = at.token;
   }
   if (token >= s.tokens) return nullptr;
-  const std::int64_t t = s.rows.q_begin + s.first + token - p.range.begin;
-  return out.data + head * out.head_stride + t * out.token_stride;
+  const std::int64_t t = s.rows.q_begin + s.first + token - p.range_begin;
+  return p.out + head * p.out_head_stride + t * p.out_token_stride;
 }
 
 // Largest of the heads of one token; `rows` holds a tile's row maxima.
@@ -184,10 +181,8 @@ __device__ __forceinline__ float fold_heads(const TileShape& t, const float* row
   return m;
 }
 
-__device__ __forceinline__ float global_scale(const ScoreProblem& x) {
-  const float q = x.q_global.pointer ? __ldg(x.q_global.pointer) : x.q_global.value;
-  const float k = x.k_global.pointer ? __ldg(x.k_global.pointer) : x.k_global.value;
-  return q * k;
+__device__ __forceinline__ float global_scale(const ScoreParams& p) {
+  return (p.q_global ? __ldg(p.q_global) : p.q_value) * (p.k_global ? __ldg(p.k_global) : p.k_value);
 }
 
 // A block's maximum as the result shows it.

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cuda/device.h"
+#include "cuda/score.h"
 #include "cuda/score_mma.cuh"
 
 namespace kvscout::cuda {
@@ -39,34 +40,57 @@ ScoreEntry for_types(const ScoreProblem& p, Entry entry) {
   return entry.template operator()<Operands<A, e4m3, e4m3>>();
 }
 
+inline ScoreParams score_params(const ScoreProblem& x, const ScoreKernel& k, TokenRange range) {
+  const auto cut = [](std::int64_t n) { return static_cast<int>(std::clamp<std::int64_t>(n, -INT32_MAX - 1, INT32_MAX)); };
+  const auto ceil_div = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
+  const Requests& r = x.requests;
+  ScoreParams p{};
+  p.lengths = {.cu_q = r.cu_q, .cu_k = x.k.paged ? nullptr : r.cu_k, .used_k = x.k.paged ? r.used_k : nullptr,
+               .offsets = r.offsets, .batch = cut(r.batch), .q_tokens = cut(x.q.tokens),
+               .k_room = cut(x.k.paged ? std::min<std::int64_t>(r.table_width, 1 << 24) * kBlock : x.k.count),
+               .max_tokens = cut(r.max_seqlen_q), .offset = cut(r.offset), .has_offset = r.has_offset,
+               .causal = r.causal};
+  p.range_begin = range.begin, p.range_end = std::min(range.end, x.q.tokens);
+  p.min_tokens = cut(k.min_tokens), p.max_tokens = cut(k.max_tokens);
+  // Blocks of 32-bit lengths: what lies beyond 2^24 is not reached.
+  p.columns = cut(x.max_k_tiles), p.block_start = static_cast<int>(std::min<std::int64_t>(x.block_start, 1 << 26));
+  p.block_step = static_cast<int>(std::min<std::int64_t>(x.block_step, 1 << 26));
+  p.tile = k.tile;
+  p.q = static_cast<const std::uint8_t*>(x.q.data), p.q_scale = x.q.scale;
+  p.k = static_cast<const std::uint8_t*>(x.k.data), p.k_scale = x.k.scale;
+  p.page_table = r.page_table;
+  p.q_global = x.q_global.pointer, p.k_global = x.k_global.pointer;
+  p.q_value = x.q_global.value, p.k_value = x.k_global.value;
+  p.out = x.out.data;
+  p.q_token_stride = x.q.token_stride, p.q_head_stride = x.q.head_stride;
+  p.k_page_stride = x.k.page_stride, p.k_head_stride = x.k.head_stride, p.k_token_stride = x.k.token_stride;
+  p.scale_page_stride = x.k.scale_page_stride;
+  p.table_row_stride = r.table_row_stride, p.table_column_stride = r.table_column_stride;
+  p.out_head_stride = x.out.head_stride, p.out_column_stride = x.out.tile_stride, p.out_token_stride = x.out.token_stride;
+  p.pages = x.k.count;
+  p.q_heads = static_cast<int>(x.q.heads), p.k_heads = static_cast<int>(x.k.heads);
+  p.paged = x.k.paged, p.folds = x.reduce != Reduce::none;
+  p.all_columns = x.max_k_tiles;
+  p.fill_lanes = k.fill_lanes, p.fill_columns = k.fill_columns;
+  p.fill_token_parts = static_cast<unsigned>(ceil_div(p.range_end - p.range_begin, k.fill_lanes));
+  p.fill_column_parts = static_cast<unsigned>(ceil_div(x.max_k_tiles, k.fill_columns));
+  if (k.fills) p.fill_parts = static_cast<unsigned>(p.fill_token_parts * p.fill_column_parts * x.out_heads());
+  return p;
+}
+
 // Launches what the plan says. entry_of(problem, kernel, aligned) finds a kernel's function.
 template <class EntryOf>
 void launch_score(const ScoreProblem& problem, const ScorePlan& plan, const Launch& launch, TokenRange range,
                   EntryOf entry_of) {
+  if (range.begin >= std::min(range.end, problem.q.tokens)) return;
+  const DeviceGuard guard(launch.device.index);  // explicit: the caller's current device does not matter
   for (int i = 0; i < plan.kernels; ++i) {
     const ScoreKernel& k = plan.kernel[i];
     const ScoreEntry entry = entry_of(problem, k, plan.aligned);
-    const auto cut = [](std::int64_t n) { return static_cast<int>(std::min<std::int64_t>(n, 1 << 26)); };
-    const ScoreParams params{.problem = problem,
-                             .range = range,
-                             .tile = k.tile,
-                             .out_heads = problem.out_heads(),
-                             .min_tokens = cut(k.min_tokens),
-                             .max_tokens = static_cast<int>(std::min<std::int64_t>(k.max_tokens, INT32_MAX)),
-                             .columns = cut(problem.max_k_tiles),
-                             .block_start = cut(problem.block_start),
-                             .block_step = cut(problem.block_step),
-                             .fills = k.fills,
-                             .fill_lanes = k.fill_lanes,
-                             .fill_columns = k.fill_columns};
-    if (entry.shared_bytes > 48 * 1024)
-      check(cudaFuncSetAttribute(reinterpret_cast<const void*>(entry.function),
-                                 cudaFuncAttributeMaxDynamicSharedMemorySize, entry.shared_bytes),
-            "score");
-    void* arguments[] = {const_cast<ScoreParams*>(&params)};
-    check(cudaLaunchKernel(reinterpret_cast<const void*>(entry.function), dim3(k.blocks), dim3(k.threads), arguments,
-                           entry.shared_bytes, static_cast<cudaStream_t>(launch.stream)),
-          "score");
+    ScoreParams params = score_params(problem, k, range);
+    void* arguments[] = {&params};
+    cuda::launch("score", reinterpret_cast<const void*>(entry.function),
+                 {.blocks = k.blocks, .threads = k.threads, .shared_bytes = entry.shared_bytes}, arguments, launch);
   }
 }
 

@@ -17,12 +17,12 @@ std::int64_t rows_bound(const ScoreProblem& p) {
   return std::min<std::int64_t>(tokens, 1 << 20) * std::min<std::int64_t>(p.group(), 1 << 20);
 }
 
-ScoreKernel kernel_of(const ScoreProblem& p, Schedule schedule, int rows, std::int64_t blocks) {
+ScoreKernel kernel_of(const ScoreProblem& p, Schedule schedule, int rows, int blocks) {
   ScoreKernel k;
   k.schedule = schedule;
   k.tile = tile_shape(p, rows);
   k.max_tokens = p.requests.max_seqlen_q;
-  k.blocks = static_cast<int>(blocks);
+  k.blocks = blocks;
   // The tails: a lane a token where tokens lie side by side, else a lane a column.
   const bool columns_inside = p.out.tile_stride != 0 && std::abs(p.out.tile_stride) < std::abs(p.out.token_stride);
   while (!columns_inside && k.fill_lanes < kWarp && k.fill_lanes < p.q.tokens) k.fill_lanes *= 2;
@@ -69,22 +69,21 @@ ScorePlan plan_score(const ScoreProblem& p, const ScoreTuning& tuning, const Dev
   if (p.q.tokens == 0 || p.max_k_tiles == 0 || p.out_heads() == 0) return plan;  // an empty result
 
   const std::int64_t rows = rows_bound(p);
-  const std::int64_t register_blocks = static_cast<std::int64_t>(device.sms) * tuning.register_blocks_per_sm;
   const bool is_short = rows <= kMaxRegisterRows || !plan.aligned;
   const int register_rows = rows <= 8 && plan.aligned ? 8 : rows <= 16 && plan.aligned && p.k.type == Element::e2m1 ? 16 : kMaxRegisterRows;
   if (is_short) {
     plan.kernels = 1;
-    plan.kernel[0] = kernel_of(p, Schedule::rows_in_registers, register_rows, register_blocks);
+    plan.kernel[0] = kernel_of(p, Schedule::rows_in_registers, register_rows, device.sms * tuning.register_blocks_per_sm(register_rows));
     return plan;
   }
 
   ScoreKernel& long_kernel = plan.kernel[0];
   if (tuning.has_warpgroup) {
-    const int tile_rows = rows <= 128 || p.k.type != Element::e2m1 ? 128 : 256;
+    const int tile_rows = rows <= 128 ? 128 : 256;
     long_kernel = kernel_of(p, Schedule::warpgroup, tile_rows, device.sms);
   } else {
     long_kernel = kernel_of(p, Schedule::rows_in_shared, kSharedRows,
-                            static_cast<std::int64_t>(device.sms) * tuning.shared_blocks_per_sm);
+                            device.sms * tuning.shared_blocks_per_sm);
   }
   plan.kernels = 1;
   // A batch of several requests that cannot all be as long as the bound may hold single tokens, too.
@@ -94,7 +93,8 @@ ScorePlan plan_score(const ScoreProblem& p, const ScoreTuning& tuning, const Dev
     long_kernel.fills = false;
     ScoreProblem bounded = p;
     bounded.requests.max_seqlen_q = short_tokens;
-    plan.kernel[1] = kernel_of(bounded, Schedule::rows_in_registers, kMaxRegisterRows, register_blocks);
+    plan.kernel[1] = kernel_of(bounded, Schedule::rows_in_registers, kMaxRegisterRows,
+                               device.sms * tuning.register_blocks_per_sm(kMaxRegisterRows));
     plan.kernels = 2;
   }
   return plan;

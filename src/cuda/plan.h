@@ -59,7 +59,10 @@ struct ScorePlan {
 
 // What the folders choose.
 struct ScoreTuning {
-  int register_blocks_per_sm = 2;
+  int blocks_per_sm_8 = 3, blocks_per_sm_16 = 2, blocks_per_sm_32 = 2;  // rows in registers, by rows
+  int register_blocks_per_sm(int rows) const {
+    return rows == 8 ? blocks_per_sm_8 : rows == 16 ? blocks_per_sm_16 : blocks_per_sm_32;
+  }
   int shared_blocks_per_sm = 1;
   bool has_warpgroup = false;
 };

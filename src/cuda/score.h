@@ -19,17 +19,17 @@ struct TokenRange {
   std::int64_t end = std::numeric_limits<std::int64_t>::max();  // at most q.tokens counts
 };
 
-namespace sm80 {
-void score_tokens(const ScoreProblem&, const Launch&, TokenRange);
-std::string explain(const ScoreProblem&, const Launch&);
-}  // namespace sm80
-namespace sm89 {
-void score_tokens(const ScoreProblem&, const Launch&, TokenRange);
-std::string explain(const ScoreProblem&, const Launch&);
-}  // namespace sm89
-namespace sm90 {
-void score_tokens(const ScoreProblem&, const Launch&, TokenRange);
-std::string explain(const ScoreProblem&, const Launch&);
-}  // namespace sm90
+#define KVSCOUT_DECLARE_SCORE(folder)                                              \
+  namespace folder {                                                               \
+  void score_tokens(const ScoreProblem&, const Launch&, TokenRange);               \
+  inline void score(const ScoreProblem& p, const Launch& l) { score_tokens(p, l, {}); } \
+  std::string explain(const ScoreProblem&, const Launch&);                         \
+  }
+
+KVSCOUT_DECLARE_SCORE(sm80)
+KVSCOUT_DECLARE_SCORE(sm89)
+KVSCOUT_DECLARE_SCORE(sm90)
+
+#undef KVSCOUT_DECLARE_SCORE
 
 }  // namespace kvscout

@@ -45,15 +45,19 @@ template <class Ops, int Tiles, bool Masked>
 __device__ __forceinline__ void score_group(const typename Ops::Raw (&raw)[2], const std::uint32_t (&word)[2], int lane,
                                             const QueryFragments<Tiles>& q, int row, const int (*visible)[2],
                                             Maxima<Tiles>& m) {
-  std::uint32_t x[16], y[16];
-  Ops::fragment(raw[0], word[0], lane % 4, x);
-  Ops::fragment(raw[1], word[1], lane % 4, y);
+  const auto sx = Ops::scale(word[0], lane % 4), sy = Ops::scale(word[1], lane % 4);
   float d[Tiles][4] = {};
 #pragma unroll
-  for (int s = 0; s < 8; ++s)
+  for (int i = 0; i < 4; ++i) {  // two k-steps at a time, to save registers
+    std::uint32_t x[4], y[4];
+    Ops::quarter(raw[0], sx, i, x);
+    Ops::quarter(raw[1], sy, i, y);
 #pragma unroll
-    for (int t = 0; t < Tiles; ++t)
-      mma<Ops::kBf16>(d[t], x[2 * s], y[2 * s], x[2 * s + 1], y[2 * s + 1], q[t][2 * s], q[t][2 * s + 1]);
+    for (int s = 0; s < 2; ++s)
+#pragma unroll
+      for (int t = 0; t < Tiles; ++t)
+        mma<Ops::kBf16>(d[t], x[2 * s], y[2 * s], x[2 * s + 1], y[2 * s + 1], q[t][4 * i + 2 * s], q[t][4 * i + 2 * s + 1]);
+  }
 #pragma unroll
   for (int t = 0; t < Tiles; ++t)
 #pragma unroll
@@ -114,9 +118,8 @@ __device__ __forceinline__ void score_block(const ScoreParams& p, const Segment&
                                             int first, int last, int lane, const QueryFragments<Tiles>& q,
                                             Maxima<Tiles>& m) {
   constexpr int kBatch = Ops::kKeyLoads == 4 ? 1 : 2;
-  const ScoreProblem& x = p.problem;
   clear<Tiles>(m);
-  const KeyBlock k = key_block(x, s.rows, block, page_id(x, s.rows.b, block), key_head);
+  const KeyBlock k = key_block(p, s.rows, block, page_id(p, s.rows.b, block), key_head);
   if (!k.exists) return;
   int visible[Tiles][2];
 #pragma unroll
@@ -124,7 +127,7 @@ __device__ __forceinline__ void score_block(const ScoreParams& p, const Segment&
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       const int token = place_of_row(p.tile, t * 8 + lane % 4 * 2 + e).token;
-      visible[t][e] = s.rows.limit(s.first + token, x.requests.causal) - block * kBlock;
+      visible[t][e] = s.rows.limit(s.first + token, p.lengths.causal) - block * kBlock;
     }
 #pragma unroll 1
   for (int base = first; base < last; base += kBatch) {
@@ -133,8 +136,8 @@ __device__ __forceinline__ void score_block(const ScoreParams& p, const Segment&
 #pragma unroll
     for (int j = 0; j < kBatch; ++j)
       if (base + j < last) {
-        load_scale_words<Ops, Aligned>(x, k, row_of_group(base + j), lane, word[j]);
-        load_group<Ops, Aligned>(x, k, row_of_group(base + j), lane, raw[j]);
+        load_scale_words<Ops, Aligned>(p, k, row_of_group(base + j), lane, word[j]);
+        load_group<Ops, Aligned>(p, k, row_of_group(base + j), lane, raw[j]);
       }
 #pragma unroll
     for (int j = 0; j < kBatch; ++j)
@@ -162,13 +165,12 @@ template <class Ops, int Tiles, class Write>
 __device__ __forceinline__ void stream_blocks(const ScoreParams& p, const Segment& s, int key_head, int column, int end, int lane, const QueryFragments<Tiles>& q,
                                               Ring<Ops>& ring, Write write) {
   using R = Ring<Ops>;
-  const ScoreProblem& x = p.problem;
   const int c = lane % 4;
-  const auto page_of = [&](int n) { return page_id(x, s.rows.b, block_of(p, n)); };
+  const auto page_of = [&](int n) { return page_id(p, s.rows.b, block_of(p, n)); };
 
   // The loading end of the ring: its block, the block's stage, and the next block's page.
   int loading = column;
-  KeyBlock keys = key_block(x, s.rows, block_of(p, loading), page_of(loading), key_head);
+  KeyBlock keys = key_block(p, s.rows, block_of(p, loading), page_of(loading), key_head);
   std::int32_t next_page = column + 1 < end ? page_of(column + 1) : 0;
   int part = 0, slot = 0;
   const auto load_stage = [&] {
@@ -176,7 +178,7 @@ __device__ __forceinline__ void stream_blocks(const ScoreParams& p, const Segmen
       auto& to = ring.stage[slot];
       if (keys.exists) {
         // Group part*kStageGroups + j, half h: row_of_group(...) + 8h + lane/4.
-        const std::int64_t stride = static_cast<int>(x.k.token_stride);
+        const std::int64_t stride = static_cast<int>(p.k_token_stride);
         const std::uint8_t* a = keys.rows + (row_of_group(part * R::kStageGroups) + lane / 4) * stride + 16 * c;
 #pragma unroll
         for (int j = 0; j < R::kStageGroups; ++j)
@@ -186,7 +188,7 @@ __device__ __forceinline__ void stream_blocks(const ScoreParams& p, const Segmen
             for (int i = 0; i < Ops::kKeyLoads; ++i)
               copy_async<16>(&to.keys[(j * 2 + h) * Ops::kKeyLoads + i][lane], a + (j * 32 + h * 8) * stride + 64 * i);
         if constexpr (Ops::kKeyScales) {
-          if (x.k.paged) {
+          if (p.paged) {
             const std::uint8_t* scales = keys.scales + (part * 16 + lane % 16 / 2) * 16 + lane % 2 * scale_layout::kSecondHalf;
             copy_async<16>(&to.scales[lane / 16][lane % 16], scales + lane / 16 * 128);
           } else {
@@ -194,7 +196,7 @@ __device__ __forceinline__ void stream_blocks(const ScoreParams& p, const Segmen
             for (int j = 0; j < 4; ++j) {
               const std::int64_t row = part * 16 + j * 32 + lane / 16 * 8 + lane % 16 / 2;
               copy_async<4>(reinterpret_cast<std::uint32_t*>(&to.scales[lane / 16][lane % 16]) + j,
-                            keys.scales + scale_layout::row_128x4(keys.scale_row + row * x.k.heads) +
+                            keys.scales + scale_layout::row_128x4(keys.scale_row + row * p.k_heads) +
                                 lane % 2 * scale_layout::kSecondHalf);
             }
           }
@@ -203,7 +205,7 @@ __device__ __forceinline__ void stream_blocks(const ScoreParams& p, const Segmen
       if (++part == R::kPerBlock) {
         part = 0;
         if (++loading < end) {
-          keys = key_block(x, s.rows, block_of(p, loading), next_page, key_head);
+          keys = key_block(p, s.rows, block_of(p, loading), next_page, key_head);
           if (loading + 1 < end) next_page = page_of(loading + 1);
         }
       }
@@ -227,21 +229,17 @@ __device__ __forceinline__ void stream_blocks(const ScoreParams& p, const Segmen
       exists = exists >> 1 | unsigned{keys.exists} << (R::kStages - 2);
       load_stage();
       const auto& from = ring.stage[use];
-      std::uint32_t word[4][2];
-      if constexpr (Ops::kKeyScales)
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          const uint4 v = from.scales[h][lane / 2];
-          word[0][h] = v.x, word[1][h] = v.y, word[2][h] = v.z, word[3][h] = v.w;
-        }
-#pragma unroll
+#pragma unroll 1
       for (int j = 0; j < R::kStageGroups; ++j) {
+        std::uint32_t word[2] = {};
         typename Ops::Raw raw[2];
 #pragma unroll
-        for (int h = 0; h < 2; ++h)
+        for (int h = 0; h < 2; ++h) {
+          if constexpr (Ops::kKeyScales) word[h] = reinterpret_cast<const std::uint32_t*>(&from.scales[h][lane / 2])[j];
 #pragma unroll
           for (int i = 0; i < Ops::kKeyLoads; ++i) raw[h].v[i] = from.keys[(j * 2 + h) * Ops::kKeyLoads + i][lane];
-        score_group<Ops, Tiles, false>(raw, word[j], lane, q, 0, nullptr, m);
+        }
+        score_group<Ops, Tiles, false>(raw, word, lane, q, 0, nullptr, m);
       }
       use = use + 1 == R::kStages ? 0 : use + 1;
       __syncwarp();
@@ -258,49 +256,68 @@ constexpr int shared_bytes() {
   return Aligned ? kWarps * static_cast<int>(sizeof(Ring<Ops>)) : 0;
 }
 
+// As many as registers allow.
+constexpr int blocks_per_sm(int tiles) { return tiles == 1 ? 3 : 2; }
+
 template <class Ops, int Tiles, bool Aligned>
-__global__ void __launch_bounds__(kThreads, Tiles == 4 ? 1 : 2) score_registers(const __grid_constant__ ScoreParams p) {
+__global__ void __launch_bounds__(kThreads, blocks_per_sm(Tiles)) score_registers(const __grid_constant__ ScoreParams p) {
   extern __shared__ __align__(16) unsigned char memory[];
   __shared__ std::int64_t sums[kThreads];
   __shared__ float rows_of_warp[kWarps][Tiles * 8];
-  const ScoreProblem& x = p.problem;
+  // What a warp is at: read again when needed, so that it takes no registers in the inner loop.
+  __shared__ Segment segments[kWarps];
+  __shared__ HeadChunk chunks[kWarps];
+  __shared__ Run runs[kWarps];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const WorkList<true> list(p, sums);
-  const std::int64_t total = list.total(), warps = static_cast<std::int64_t>(gridDim.x) * kWarps;
-  const float scale = global_scale(x);
-  const bool folds = x.reduce != Reduce::none;
-  const std::int64_t column_stride = x.out.tile_stride;
+  const std::int64_t total = list.total();
+  const float scale = global_scale(p);
   float* const rows = rows_of_warp[warp];
+  Segment& s = segments[warp];
+  HeadChunk& heads = chunks[warp];
+  Run& run = runs[warp];
   QueryFragments<Tiles> q;
   Maxima<Tiles> m;
 
   // Few blocks: `parts` warps share one, in a single round that all warps of a block of threads go through.
-  int parts = 1;
-  while (parts < kGroups && total * parts * 2 <= warps) parts *= 2;
-  Run run = run_of(total, static_cast<std::int64_t>(blockIdx.x) * kWarps + warp, warps);
-  if (parts > 1) {
-    run.begin = (static_cast<std::int64_t>(blockIdx.x) * kWarps + warp) / parts;
-    run.end = run.begin < total ? run.begin + 1 : run.begin;
-    if (run.begin == run.end)  // the partners of working warps wait with them
+  const int warps = gridDim.x * kWarps, few = static_cast<int>(min(total, std::int64_t{1} << 27));
+  const int parts = few * 8 <= warps ? 8 : few * 4 <= warps ? 4 : few * 2 <= warps ? 2 : 1;
+  std::int64_t at = (blockIdx.x * kWarps + warp) / parts;
+  if (parts == 1) {
+    const Run mine = run_of(total, at, warps);
+    at = mine.begin;
+    if (lane == 0) run = mine;
+  } else {
+    if (lane == 0) run = {at, at < total ? at + 1 : at};
+    if (at >= total)  // the partners of working warps wait with them
       for (int pass = 0; pass < p.tile.passes; ++pass) __syncthreads(), __syncthreads();
   }
+  __syncwarp();
   const int part = warp % parts, groups = kGroups / parts;
 
-  while (run.begin < run.end) {
-    const Segment s = list.seek(run.begin);
-    // With several passes, a column at a time: they fold into one value.
-    const std::int64_t left = p.tile.passes > 1 ? 1 : run.end - run.begin;
-    const int end = s.column_end - s.column < left ? s.column_end : s.column + static_cast<int>(left);
-    run.begin += end - s.column;
+  while (at < run.end) {
+    {
+      const Segment found = list.seek(at);
+      // With several passes, a column at a time: they fold into one value.
+      const std::int64_t left = p.tile.passes > 1 ? 1 : run.end - at;
+      __syncwarp();
+      if (lane == 0) {
+        s = found;
+        if (found.column_end - found.column > left) s.column_end = found.column + static_cast<int>(left);
+      }
+      __syncwarp();
+      at += s.column_end - s.column;
+    }
     float folded = -INFINITY;
 #pragma unroll 1
     for (int pass = 0; pass < p.tile.passes; ++pass) {
-      const HeadChunk heads = head_chunk(p, s.unit, pass);
+      if (lane == 0) heads = head_chunk(p, s.unit, pass);
+      __syncwarp();
       load_queries<Ops, Tiles, Aligned>(p, s, heads, lane, q);
-      float* const out = row_target(p, s, heads, folds ? lane : row_of_lane<Tiles>(lane));
+      float* const out = row_target(p, s, heads, p.folds ? lane : row_of_lane<Tiles>(lane));
       const auto write = [&](float value, int column) {  // a lane's row
         bool speaks = is_speaker<Tiles>(lane);
-        if (folds) {
+        if (p.folds) {
           __syncwarp();
           if (speaks) rows[row_of_lane<Tiles>(lane)] = value;
           __syncwarp();
@@ -309,14 +326,14 @@ __global__ void __launch_bounds__(kThreads, Tiles == 4 ? 1 : 2) score_registers(
           value = folded;
         }
         if (pass + 1 < p.tile.passes) return;
-        if (speaks && out) out[column * column_stride] = finish<Ops>(value, scale);
+        if (speaks && out) out[column * p.out_column_stride] = finish<Ops>(value, scale);
         folded = -INFINITY;
       };
       int column = s.column;
       if constexpr (Aligned) {
         if (parts == 1 && p.tile.passes == 1) {
-          const int seen_by_all = s.rows.limit(s.first, x.requests.causal) / kBlock * kBlock;
-          const int stop = min(end, columns_below(p, seen_by_all));
+          const int seen_by_all = s.rows.limit(s.first, p.lengths.causal) / kBlock * kBlock;
+          const int stop = min(s.column_end, columns_below(p, seen_by_all));
           if (column < stop) {
             stream_blocks<Ops, Tiles>(p, s, heads.key_head, column, stop, lane, q,
                                       reinterpret_cast<Ring<Ops>*>(memory)[warp], write);
@@ -325,7 +342,7 @@ __global__ void __launch_bounds__(kThreads, Tiles == 4 ? 1 : 2) score_registers(
         }
       }
 #pragma unroll 1
-      for (; column < end; ++column) {
+      for (; column < s.column_end; ++column) {
         score_block<Ops, Tiles, Aligned>(p, s, block_of(p, column), heads.key_head, part * groups, (part + 1) * groups,
                                          lane, q, m);
         float value = reduce_keys<Tiles>(m, lane);

@@ -35,12 +35,12 @@ __device__ __forceinline__ void stage_queries(const ScoreParams& p, const Segmen
 template <class Ops>
 __device__ __forceinline__ void write_rows(const ScoreParams& p, const Segment& s, const HeadChunk& heads, int pass,
                                            int column, float scale, const float* rows, int first, int step) {
-  const bool folds = p.problem.reduce != Reduce::none;
+  const bool folds = p.folds;
   const int count = folds ? s.tokens : heads.heads * p.tile.tokens;
   for (int n = first; n < count; n += step) {
     float* out = row_target(p, s, heads, n);
     if (!out) continue;
-    out += column * p.problem.out.tile_stride;
+    out += column * p.out_column_stride;
     float m = folds ? fold_heads(p.tile, rows, heads.heads, n) : rows[n];
     if (pass > 0) m = fmaxf(m, *out);
     *out = pass + 1 == p.tile.passes ? finish<Ops>(m, scale) : m;
@@ -52,10 +52,9 @@ __global__ void __launch_bounds__(kThreads, 1) score_shared(const __grid_constan
   extern __shared__ __align__(16) unsigned char memory[];
   SharedQueries& shared = *reinterpret_cast<SharedQueries*>(memory);
   constexpr int kStep = Ops::kKeyLoads == 4 ? 1 : 2;  // groups of 16 keys at a time
-  const ScoreProblem& x = p.problem;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const WorkList<false> list(p, shared.sums);
-  const float scale = global_scale(x);
+  const float scale = global_scale(p);
   float* const rows = shared.rows[warp];
 
   const Run run = run_of(list.total(), blockIdx.x, gridDim.x);
@@ -64,7 +63,7 @@ __global__ void __launch_bounds__(kThreads, 1) score_shared(const __grid_constan
     const std::int64_t left = run.end - at;
     const int end = s.column_end - s.column < left ? s.column_end : s.column + static_cast<int>(left);
     at += end - s.column;
-    const int seen_by_all = s.rows.limit(s.first, x.requests.causal);
+    const int seen_by_all = s.rows.limit(s.first, p.lengths.causal);
     for (int pass = 0; pass < p.tile.passes; ++pass) {
       const HeadChunk heads = head_chunk(p, s.unit, pass);
       __syncthreads();
@@ -73,7 +72,7 @@ __global__ void __launch_bounds__(kThreads, 1) score_shared(const __grid_constan
 #pragma unroll 1
       for (int column = s.column + warp; column < end; column += kWarps) {
         const int block = block_of(p, column);
-        const KeyBlock k = key_block(x, s.rows, block, page_id(x, s.rows.b, block), heads.key_head);
+        const KeyBlock k = key_block(p, s.rows, block, page_id(p, s.rows.b, block), heads.key_head);
         const bool masked = (block + 1) * kBlock > seen_by_all;
         Maxima<kSharedTiles> m;
         clear<kSharedTiles>(m);
@@ -83,8 +82,8 @@ __global__ void __launch_bounds__(kThreads, 1) score_shared(const __grid_constan
           const auto load = [&](int g) {
 #pragma unroll
             for (int j = 0; j < kStep; ++j) {
-              load_scale_words<Ops, true>(x, k, row_of_group(g + j), lane, word[j]);
-              load_group<Ops, true>(x, k, row_of_group(g + j), lane, raw[j]);
+              load_scale_words<Ops, true>(p, k, row_of_group(g + j), lane, word[j]);
+              load_group<Ops, true>(p, k, row_of_group(g + j), lane, raw[j]);
             }
           };
           load(0);
@@ -113,7 +112,7 @@ __global__ void __launch_bounds__(kThreads, 1) score_shared(const __grid_constan
 #pragma unroll
                 for (int e = 0; e < 2; ++e) {
                   const int token = place_of_row(p.tile, t * 8 + lane % 4 * 2 + e).token;
-                  const int visible = s.rows.limit(s.first + token, x.requests.causal) - block * kBlock;
+                  const int visible = s.rows.limit(s.first + token, p.lengths.causal) - block * kBlock;
 #pragma unroll
                   for (int j = 0; j < kStep; ++j) {
                     const int row = row_of_group(g + j) + lane / 4;

@@ -9,8 +9,7 @@
 #include <cuda_runtime.h>
 
 #include "cuda/plan.h"
-#include "cuda/score.h"
-#include "span.h"
+#include "cuda/rows.h"
 
 namespace kvscout::cuda {
 
@@ -18,42 +17,37 @@ inline constexpr int kThreads = 256;
 inline constexpr int kWarps = kThreads / 32;
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 
-// Everything a score kernel is told. Lengths are 32-bit numbers, so blocks and columns are, too.
+// Everything a score kernel is told, small and in one place: it is the first thing that a call waits for.
 struct ScoreParams {
-  ScoreProblem problem;
-  TokenRange range;
+  Lengths lengths;
+  std::int64_t range_begin, range_end;  // query tokens
+  int min_tokens, max_tokens;           // of a request that this kernel answers
+  int columns, block_start, block_step;
   TileShape tile;
-  std::int64_t out_heads;
-  int min_tokens, max_tokens;
-  int columns, block_start, block_step;  // of the problem, cut to what 32-bit lengths can reach
-  bool fills;
+  const std::uint8_t *q, *q_scale, *k, *k_scale;
+  const std::int32_t* page_table;
+  const float *q_global, *k_global;  // null: `scale` is their product
+  float q_value, k_value;
+  float* out;
+  std::int64_t q_token_stride, q_head_stride;
+  std::int64_t k_page_stride, k_head_stride, k_token_stride, scale_page_stride;
+  std::int64_t table_row_stride, table_column_stride;
+  std::int64_t out_head_stride, out_column_stride, out_token_stride;
+  std::int64_t pages;
+  int q_heads, k_heads;
+  bool paged, folds;  // folds: heads are reduced
+  // The -inf tails: parts of fill_columns columns x fill_lanes tokens x one head.
+  std::int64_t all_columns;
+  unsigned fill_parts, fill_token_parts, fill_column_parts;
   int fill_lanes, fill_columns;
 };
 
-// One request, as far as this kernel answers it: its tokens [begin, end), as local indices.
-struct Rows {
-  int b = 0;
-  int q_begin = 0, begin = 0, end = 0;
-  int k_begin = 0, k_count = 0;
-  std::int64_t visible = 0;  // keys that query 0 sees, before clamping
-
-  __device__ int limit(int i, bool causal) const {
-    return causal ? static_cast<int>(clamp(i + visible, 0, k_count)) : k_count;
-  }
-};
-
+// Request b as this kernel answers it.
 __device__ __forceinline__ Rows rows_of(const ScoreParams& p, int b) {
-  const ScoreProblem& x = p.problem;
-  const Span s = span_of(x.requests, x.q.tokens, x.k.paged, x.k.count, b);
-  Rows r;
-  r.b = b;
-  r.q_begin = static_cast<int>(s.q_begin);
-  r.k_begin = static_cast<int>(s.k_begin);
-  r.k_count = static_cast<int>(s.k_count);
-  r.visible = s.offset + 1;
-  if (s.q_count >= p.min_tokens && s.q_count <= p.max_tokens) {
-    r.begin = static_cast<int>(clamp(p.range.begin - s.q_begin, 0, s.q_count));
-    r.end = static_cast<int>(clamp(p.range.end - s.q_begin, r.begin, s.q_count));
+  Rows r = rows_of(p.lengths, b);
+  if (r.tokens >= p.min_tokens && r.tokens <= p.max_tokens) {
+    r.begin = static_cast<int>(max(std::int64_t{0}, min(p.range_begin - r.q_begin, std::int64_t{r.tokens})));
+    r.end = static_cast<int>(max(std::int64_t{r.begin}, min(p.range_end - r.q_begin, std::int64_t{r.tokens})));
   }
   return r;
 }
@@ -71,7 +65,7 @@ __device__ __forceinline__ int block_of(const ScoreParams& p, int column) {
 // Columns that any row of tile t sees: those of its last token.
 __device__ __forceinline__ int columns_of_tile(const ScoreParams& p, const Rows& r, int t) {
   const int last = min(r.begin + (t + 1) * p.tile.tokens, r.end) - 1;
-  return columns_below(p, r.limit(last, p.problem.requests.causal));
+  return columns_below(p, r.limit(last, p.lengths.causal));
 }
 
 __device__ __forceinline__ int tiles_of(const ScoreParams& p, const Rows& r) {
@@ -100,17 +94,20 @@ struct Segment {
 
 // The line of work. `Level`: every tile of a request counts with the columns of the request's last token
 // (short queries, where the difference is nothing); otherwise with its own (causal tiles are skipped).
-// Up to 32 requests, a short schedule's warps keep the sums in registers; otherwise they lie in shared memory.
+// Up to 32 requests, each warp of a short schedule adds up for itself, without a barrier.
+// What is found lies in shared memory, since the kernels have no register to spare for it.
 template <bool Level>
 class WorkList {
  public:
   // Collective over all threads of the block. `sums` has kThreads entries.
   __device__ __forceinline__ WorkList(const ScoreParams& params, std::int64_t* sums) : p_(params), sums_(sums) {
-    const int batch = static_cast<int>(p_.problem.requests.batch);
+    const int batch = p_.lengths.batch;
     lane_ = threadIdx.x % 32;
-    if (in_registers()) {  // every warp for itself, without a barrier
-      mine_ = warp_inclusive_sum(cost_of(lane_, lane_ < batch), lane_);
-      total_ = __shfl_sync(kAllLanes, mine_, 31);
+    if (is_small()) {
+      std::int64_t sum = cost_of(lane_, lane_ < batch);
+      if (batch > 1) sum = warp_inclusive_sum(sum, lane_);
+      sums_[threadIdx.x] = sum;
+      __syncwarp();
       return;
     }
     std::int64_t sum = 0;
@@ -128,17 +125,18 @@ class WorkList {
     __syncthreads();
   }
 
-  __device__ std::int64_t total() const { return in_registers() ? total_ : sums_[kThreads - 1]; }
+  __device__ std::int64_t total() const { return sums_[is_small() ? threadIdx.x / 32 * 32 + max(p_.lengths.batch - 1, 0) : kThreads - 1]; }
 
   // The segment that position x < total() of the line lies in, from x to the end of its tile. Collective
   // over a warp; the same for all lanes.
   __device__ __forceinline__ Segment seek(std::int64_t x) const {
     int b;
-    if (in_registers()) {
-      const unsigned beyond = __ballot_sync(kAllLanes, mine_ > x);
-      b = __ffs(beyond) - 1;
-      const std::int64_t before = __shfl_sync(kAllLanes, mine_, max(b - 1, 0));
-      if (b > 0) x -= before;
+    if (is_small()) {
+      b = 0;
+      if (p_.lengths.batch > 1) {
+        b = __ffs(__ballot_sync(kAllLanes, lane_ < p_.lengths.batch && sums_[threadIdx.x] > x)) - 1;
+        if (b > 0) x -= sums_[threadIdx.x / 32 * 32 + b - 1];
+      }
     } else {
       int slot = 0;
 #pragma unroll
@@ -160,9 +158,9 @@ class WorkList {
   }
 
  private:
-  __device__ bool in_registers() const { return Level && p_.problem.requests.batch <= 32; }
+  __device__ bool is_small() const { return Level && p_.lengths.batch <= 32; }
   __device__ int requests_a_thread() const {
-    return (static_cast<int>(p_.problem.requests.batch) + kThreads - 1) / kThreads;
+    return (p_.lengths.batch + kThreads - 1) / kThreads;
   }
 
   // Columns of request b, all tiles and units. Collective over a warp; each lane has its own b.
@@ -171,7 +169,7 @@ class WorkList {
     Rows r;
     if (exists) r = rows_of(p_, b);
     const int tiles = tiles_of(p_, r);
-    const bool level = Level || !p_.problem.requests.causal || tiles <= 1;
+    const bool level = Level || !p_.lengths.causal || tiles <= 1;
     if (level && tiles) cost = static_cast<std::int64_t>(columns_of_tile(p_, r, tiles - 1)) * tiles;
     if constexpr (!Level)
       for (unsigned left = __ballot_sync(kAllLanes, !level); left; left &= left - 1) {
@@ -195,7 +193,7 @@ class WorkList {
     s.rows = rows_of(p_, b);
     const int tiles = tiles_of(p_, s.rows);
     int t = 0;
-    if (Level || !p_.problem.requests.causal || tiles <= 1) {
+    if (Level || !p_.lengths.causal || tiles <= 1) {
       s.column_end = columns_of_tile(p_, s.rows, tiles - 1);
       s.column = static_cast<int>(x);
       if (tiles > 1 || p_.tile.units > 1) {
@@ -232,7 +230,6 @@ class WorkList {
 
   const ScoreParams& p_;
   std::int64_t* sums_;
-  std::int64_t mine_ = 0, total_ = 0;
   int lane_ = 0;
 };
 
@@ -247,59 +244,46 @@ __device__ inline Run run_of(std::int64_t total, std::int64_t w, std::int64_t wo
 }
 
 // Columns of `token` that hold scores; beyond lie the -inf tails.
-__device__ __forceinline__ int live_columns(const ScoreParams& p, int token) {
-  const Requests& r = p.problem.requests;
-  const int batch = static_cast<int>(r.batch);
-  if (batch == 0) return 0;
+__device__ __forceinline__ int live_columns(const ScoreParams& p, std::int64_t token) {
+  const Lengths& r = p.lengths;
+  if (r.batch == 0 || token >= r.q_tokens) return 0;
+  const int t = static_cast<int>(token);
   int b = 0;
-  if (batch > 1) {
-    b = static_cast<int>(static_cast<float>(token) * batch / p.problem.q.tokens);  // right when all are alike
-    b = min(b, batch - 1);
-    if (r.cu_q[b] > token || token >= r.cu_q[b + 1]) {
-      int low = 0, high = batch;  // the first b with token < cu_q[b + 1]
+  if (r.batch > 1) {
+    b = min(static_cast<int>(__fdividef(static_cast<float>(t) * r.batch, r.q_tokens)), r.batch - 1);  // if all are alike
+    if (r.cu_q[b] > t || t >= r.cu_q[b + 1]) {
+      int high = r.batch;  // the first b with t < cu_q[b + 1]
+      b = 0;
 #pragma unroll 1
-      while (low < high) {
-        const int middle = (low + high) / 2;
-        if (r.cu_q[middle + 1] <= token) low = middle + 1; else high = middle;
+      while (b < high) {
+        const int middle = (b + high) / 2;
+        if (r.cu_q[middle + 1] <= t) b = middle + 1; else high = middle;
       }
-      b = low;
-      if (b == batch) return 0;
+      if (b == r.batch) return 0;
     }
   }
-  const Span s = span_of(r, p.problem.q.tokens, p.problem.k.paged, p.problem.k.count, b);
-  const std::int64_t i = token - s.q_begin;
-  if (i < 0 || i >= s.q_count) return 0;
-  return columns_below(p, static_cast<int>(s.limit(i, r.causal)));
+  const Rows s = rows_of(r, b);
+  const int i = t - s.q_begin;
+  return i < 0 || i >= s.tokens ? 0 : columns_below(p, s.limit(i, r.causal));
 }
 
 // Writes -inf beyond the live columns. The last warps begin, since they have the least other work.
 __device__ __forceinline__ void fill_tails(const ScoreParams& p) {
-  if (!p.fills) return;
-  const ScoreProblem& x = p.problem;
-  const auto end = static_cast<int>(p.range.end < x.q.tokens ? p.range.end : x.q.tokens);
-  const auto begin = static_cast<int>(p.range.begin);
-  if (begin >= end) return;
-  const int lane = threadIdx.x % 32, step = 32 / p.fill_lanes;
-  const int token_parts = (end - begin + p.fill_lanes - 1) / p.fill_lanes;
-  const std::int64_t all_columns = x.max_k_tiles;
-  const std::int64_t column_parts = (all_columns + p.fill_columns - 1) / p.fill_columns;
-  const std::int64_t parts = token_parts * column_parts * p.out_heads;
-  const std::int64_t warps = static_cast<std::int64_t>(gridDim.x) * (blockDim.x / 32);
+  const unsigned warps = gridDim.x * kWarps;
 #pragma unroll 1
-  for (std::int64_t part = warps - 1 - blockIdx.x * (blockDim.x / 32) - threadIdx.x / 32; part < parts; part += warps) {
-    const std::int64_t rest = part / token_parts;
-    const int t = static_cast<int>(part - rest * token_parts) * p.fill_lanes + lane % p.fill_lanes;
-    const std::int64_t head = rest / column_parts;
-    const std::int64_t first = (rest - head * column_parts) * p.fill_columns;
-    if (t >= end - begin) continue;
-    const std::int64_t last = first + p.fill_columns < all_columns ? first + p.fill_columns : all_columns;
-    const std::int64_t live = live_columns(p, begin + t);
+  for (unsigned part = warps - 1 - blockIdx.x * kWarps - threadIdx.x / 32; part < p.fill_parts; part += warps) {
+    const int lane = threadIdx.x % 32, step = 32 / p.fill_lanes;
+    const unsigned rest = part / p.fill_token_parts, head = rest / p.fill_column_parts;
+    const std::int64_t t = p.range_begin + std::int64_t{part - rest * p.fill_token_parts} * p.fill_lanes + lane % p.fill_lanes;
+    if (t >= p.range_end) continue;
+    const std::int64_t first = std::int64_t{rest - head * p.fill_column_parts} * p.fill_columns;
+    const std::int64_t last = min(first + p.fill_columns, p.all_columns), live = live_columns(p, t);
     if (live >= last) continue;
     std::int64_t n = first + lane / p.fill_lanes;
     if (n < live) n += (live - n + step - 1) / step * step;
-    float* out = x.out.data + head * x.out.head_stride + t * x.out.token_stride + n * x.out.tile_stride;
+    float* out = p.out + head * p.out_head_stride + (t - p.range_begin) * p.out_token_stride + n * p.out_column_stride;
 #pragma unroll 4
-    for (; n < last; n += step, out += step * x.out.tile_stride) *out = -INFINITY;
+    for (; n < last; n += step, out += step * p.out_column_stride) *out = -INFINITY;
   }
 }
 

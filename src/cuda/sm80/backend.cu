@@ -1,6 +1,7 @@
 // SM80 (Ampere; by the same instructions also the data centre's Blackwell and, as PTX, what comes): the back end's table.
 #include "cuda/device.h"
 #include "cuda/operations.h"
+#include "cuda/score.h"
 
 namespace kvscout {
 namespace sm80 {
@@ -24,13 +25,13 @@ extern const Backend sm80_backend = {
     .runs_on = sm80::runs_on,
     .describe = cuda::describe,
     .quantize = sm80::quantize,
-    .score = nullptr,
+    .score = sm80::score,
     .select = sm80::select,
     .index = nullptr,
     .append = sm80::append,
     .score_workspace = nullptr,
     .index_workspace = nullptr,
-    .explain = nullptr,
+    .explain = sm80::explain,
     .read = cuda::read,
 };
 

@@ -1,6 +1,7 @@
 // SM89 (Ada): the back end's table.
 #include "cuda/device.h"
 #include "cuda/operations.h"
+#include "cuda/score.h"
 
 namespace kvscout {
 namespace sm89 {
@@ -24,13 +25,13 @@ extern const Backend sm89_backend = {
     .runs_on = sm89::runs_on,
     .describe = cuda::describe,
     .quantize = sm89::quantize,
-    .score = nullptr,
+    .score = sm89::score,
     .select = sm89::select,
     .index = nullptr,
     .append = sm89::append,
     .score_workspace = nullptr,
     .index_workspace = nullptr,
-    .explain = nullptr,
+    .explain = sm89::explain,
     .read = cuda::read,
 };
 

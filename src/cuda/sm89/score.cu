@@ -6,7 +6,7 @@
 namespace kvscout::sm89 {
 namespace {
 
-constexpr cuda::ScoreTuning kTuning{.register_blocks_per_sm = 2, .shared_blocks_per_sm = 1};
+constexpr cuda::ScoreTuning kTuning{.shared_blocks_per_sm = 1};
 
 }  // namespace
 

@@ -1,6 +1,7 @@
 // SM90 (Hopper): the back end's table.
 #include "cuda/device.h"
 #include "cuda/operations.h"
+#include "cuda/score.h"
 
 namespace kvscout {
 namespace sm90 {
@@ -24,13 +25,13 @@ extern const Backend sm90_backend = {
     .runs_on = sm90::runs_on,
     .describe = cuda::describe,
     .quantize = sm90::quantize,
-    .score = nullptr,
+    .score = sm90::score,
     .select = sm90::select,
     .index = nullptr,
     .append = sm90::append,
     .score_workspace = nullptr,
     .index_workspace = nullptr,
-    .explain = nullptr,
+    .explain = sm90::explain,
     .read = cuda::read,
 };
 

@@ -1,7 +1,8 @@
 // Score of long queries with wgmma: keys are the A operand, dequantised straight into registers; up to 256 query
 // rows are the B operand and stay in shared memory for a whole run of blocks. Two warpgroups take alternate blocks,
-// so that one finds maxima and unpacks keys while the other multiplies. No producer warp, no keys in shared memory.
-// Bound: the matrix units (about 95% of the fp16 rate of a large cuBLAS product).
+// so that one finds maxima and unpacks keys while the other multiplies. No producer warp and no barrier for keys: a
+// lane copies its own part of the next block into shared memory and reads it back itself.
+// Bound: the matrix units. The accumulators of one warpgroup take half of all registers, hence the care below.
 //
 // A block of threads is resident on each SM and takes an equal run of the line of work (tile.cuh), which may
 // begin and end inside a tile.
@@ -19,9 +20,19 @@ using cuda::kThreads;
 using cuda::ScoreParams;
 using cuda::Segment;
 
-template <int N>
+// A lane's part of a block: rows 64t + 16*warp + lane/4 and 8 more (h), t = 0, 1.
+template <class Ops>
+struct KeySlot {
+  uint4 keys[2][2][Ops::kKeyLoads][kThreads];
+  // 16 bytes of 128x4 scales hold rows 32 apart, so t = 0 and t = 1 together: words warp/2 and warp/2 + 2.
+  uint4 scales[2][Ops::kKeyScales ? kThreads : 1];
+};
+
+template <class Ops, int N>
 struct WarpgroupShared {
   std::uint8_t queries[2][N * 128];  // k 0..63 and 64..127; 1024-byte aligned
+  KeySlot<Ops> slot[2];
+  std::int32_t page[2][kThreads];    // of the block after the next
   float maxima[2][2][4][N];          // warpgroup, parity of its block, warp
   float* target[N];                  // where a row (reduced heads: a token) is written, column 0
   int limit[N];                      // keys that a row sees
@@ -35,7 +46,7 @@ struct WarpgroupShared {
 // A tile's queries as the B operand, by the whole block of threads.
 template <class Ops, int N>
 __device__ __forceinline__ void stage_queries(const ScoreParams& p, const Segment& s, const HeadChunk& heads,
-                                              WarpgroupShared<N>& shared) {
+                                              WarpgroupShared<Ops, N>& shared) {
 #pragma unroll 1
   for (int i = threadIdx.x; i < N * 4; i += kThreads) {
     const int n = i / 4, c = i % 4;
@@ -47,7 +58,7 @@ __device__ __forceinline__ void stage_queries(const ScoreParams& p, const Segmen
   }
   for (int n = threadIdx.x; n < N; n += kThreads) {
     shared.target[n] = cuda::row_target(p, s, heads, n);
-    shared.limit[n] = s.rows.limit(s.first + cuda::place_of_row(p.tile, n).token, p.problem.requests.causal);
+    shared.limit[n] = s.rows.limit(s.first + cuda::place_of_row(p.tile, n).token, p.lengths.causal);
   }
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -58,12 +69,12 @@ __device__ __forceinline__ void warpgroup_barrier(int warpgroup) {
 
 // Row maxima of four warps to results: each thread finishes rows `thread` and, for N = 256, `thread + 128`.
 template <class Ops, int N>
-__device__ __forceinline__ void finish_column(const ScoreParams& p, WarpgroupShared<N>& shared, float (&maxima)[4][N],
+__device__ __forceinline__ void finish_column(const ScoreParams& p, WarpgroupShared<Ops, N>& shared, float (&maxima)[4][N],
                                               bool exists, int column, int warpgroup) {
   const int thread = threadIdx.x % 128;
-  const std::int64_t offset = column * p.problem.out.tile_stride;
-  const float scale = cuda::global_scale(p.problem);
-  const bool folds = p.problem.reduce != Reduce::none;
+  const std::int64_t offset = column * p.out_column_stride;
+  const float scale = cuda::global_scale(p);
+  const bool folds = p.folds;
 #pragma unroll
   for (int n = thread; n < N; n += 128) {
     float v = fmaxf(fmaxf(maxima[0][n], maxima[1][n]), fmaxf(maxima[2][n], maxima[3][n]));
@@ -84,25 +95,47 @@ __device__ __forceinline__ void finish_column(const ScoreParams& p, WarpgroupSha
 template <class Ops, int N>
 __global__ void __launch_bounds__(kThreads, 1) score_warpgroup(const __grid_constant__ ScoreParams p) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  auto& shared = *reinterpret_cast<WarpgroupShared<N>*>(memory);
-  const ScoreProblem& x = p.problem;
+  auto& shared = *reinterpret_cast<WarpgroupShared<Ops, N>*>(memory);
   const int warpgroup = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, c = lane % 4;
   const cuda::WorkList<false> list(p, shared.sums);
   const std::uint64_t queries = operand_descriptor(shared.queries);
   const auto slot_of = [&](int column, int slots) { return column / 2 % slots; };
 
-  // Rows 64t + 16*warp + lane/4 and 8 more, t = 0, 1, of a column's keys.
-  typename Ops::Raw raw[2];
-  std::uint32_t word[2];
-  const auto load = [&](int column, int t) {
+  // Copies go on in groups: one holds a block's keys and the page id of the block after it.
+  const auto load_page = [&](int column) {
+    if (p.paged && column < shared.end)
+      cuda::copy_async<4>(&shared.page[slot_of(column, 2)][threadIdx.x],
+                          reinterpret_cast<const std::uint8_t*>(p.page_table + shared.request * p.table_row_stride +
+                                                                cuda::block_of(p, column) * p.table_column_stride));
+  };
+  const auto load_keys = [&](int column) {
+    if (column >= shared.end) return;
     cuda::Rows rows;
     rows.k_begin = shared.k_begin, rows.k_count = shared.k_count;
-    const int block = cuda::block_of(p, column);
-    const KeyBlock keys = cuda::key_block(x, rows, block, cuda::page_id(x, shared.request, block), shared.key_head);
-    if (t == 0 && threadIdx.x % 128 == 0) shared.exists[warpgroup][slot_of(column, 4)] = keys.exists;
+    const KeyBlock keys = cuda::key_block(p, rows, cuda::block_of(p, column), shared.page[slot_of(column, 2)][threadIdx.x],
+                                          shared.key_head);
+    if (threadIdx.x % 128 == 0) shared.exists[warpgroup][slot_of(column, 4)] = keys.exists;
     if (!keys.exists) return;
-    cuda::load_scale_words<Ops, true>(x, keys, 64 * t + 16 * warp, lane, word);
-    cuda::load_group<Ops, true>(x, keys, 64 * t + 16 * warp, lane, raw);
+    KeySlot<Ops>& to = shared.slot[slot_of(column, 2)];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+#pragma unroll
+      for (int t = 0; t < 2; ++t) {
+        const int row = min(64 * t + 16 * warp + lane / 4 + 8 * h, keys.last);
+        const std::uint8_t* a = keys.rows + row * static_cast<std::int64_t>(static_cast<int>(p.k_token_stride)) + 16 * c;
+#pragma unroll
+        for (int i = 0; i < Ops::kKeyLoads; ++i) cuda::copy_async<16>(&to.keys[t][h][i][threadIdx.x], a + 64 * i);
+        if constexpr (Ops::kKeyScales)
+          if (!p.paged)
+            cuda::copy_async<4>(reinterpret_cast<std::uint32_t*>(&to.scales[h][threadIdx.x]) + warp / 2 + 2 * t,
+                                keys.scales + scale_layout::row_128x4(keys.scale_row + row * std::int64_t{p.k_heads}) +
+                                    c / 2 * scale_layout::kSecondHalf);
+      }
+      if constexpr (Ops::kKeyScales)
+        if (p.paged)
+          cuda::copy_async<16>(&to.scales[h][threadIdx.x],
+                               keys.scales + c / 2 * scale_layout::kSecondHalf + (warp % 2 * 16 + lane / 4 + 8 * h) * 16);
+    }
   };
 
   if (threadIdx.x == 0) shared.at = cuda::run_of(list.total(), blockIdx.x, gridDim.x).begin, shared.pass = 0;
@@ -117,7 +150,7 @@ __global__ void __launch_bounds__(kThreads, 1) score_warpgroup(const __grid_cons
     stage_queries<Ops, N>(p, s, heads, shared);
     if (threadIdx.x == 0) {
       shared.begin = s.column, shared.end = end;
-      shared.seen_by_all = s.rows.limit(s.first, x.requests.causal);
+      shared.seen_by_all = s.rows.limit(s.first, p.lengths.causal);
       shared.key_head = heads.key_head, shared.heads = heads.heads;
       shared.request = s.rows.b, shared.k_begin = s.rows.k_begin, shared.k_count = s.rows.k_count;
       shared.tokens = s.tokens;
@@ -125,24 +158,42 @@ __global__ void __launch_bounds__(kThreads, 1) score_warpgroup(const __grid_cons
     int column = s.column + warpgroup;
     __syncthreads();
 
-    if (column < shared.end) load(column, 0);
+    load_page(column);
+    cuda::copy_async_commit();
+    cuda::copy_async_wait<0>();
+    load_keys(column);
+    load_page(column + 2);
+    cuda::copy_async_commit();
 #pragma unroll 1
     for (; column < shared.end; column += 2) {
+      cuda::copy_async_wait<0>();
+      const KeySlot<Ops>& from = shared.slot[slot_of(column, 2)];
       float m[N / 4];
 #pragma unroll
       for (int t = 0; t < 2; ++t) {
         float d[N / 2];
         std::uint32_t a[2][16];
-        Ops::fragment(raw[0], word[0], c, a[0]);
-        Ops::fragment(raw[1], word[1], c, a[1]);
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          typename Ops::Raw raw;
+#pragma unroll
+          for (int i = 0; i < Ops::kKeyLoads; ++i) raw.v[i] = from.keys[t][h][i][threadIdx.x];
+          std::uint32_t word = 0;
+          if constexpr (Ops::kKeyScales)
+            word = reinterpret_cast<const std::uint32_t*>(&from.scales[h][threadIdx.x])[warp / 2 + 2 * t];
+          Ops::fragment(raw, word, c, a[h]);
+        }
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < 8; ++k)
           wgmma<N, Ops::kBf16>(d, a[0][2 * k], a[1][2 * k], a[0][2 * k + 1], a[1][2 * k + 1],
                                queries + (k / 4 * N * 128 + k % 4 * 32) / 16, k > 0);
         wgmma_commit();
-        if (t == 0) load(column, 1);
-        else if (column + 2 < shared.end) load(column + 2, 0);
+        if (t == 0) {
+          load_keys(column + 2);
+          load_page(column + 4);
+          cuda::copy_async_commit();
+        }
         wgmma_wait();
         const int key = cuda::block_of(p, column) * kBlock;
         if (key + kBlock > shared.seen_by_all) {

@@ -1,0 +1,66 @@
+// Which tokens and keys a request has, in 32-bit arithmetic: what span.h says, for the lengths that 32-bit
+// inputs can express. Short chains of instructions, since small calls wait for them. span.h stays the definition;
+// tests compare the two.
+#pragma once
+
+#include <cstdint>
+
+#include "kvscout/types.h"
+
+namespace kvscout::cuda {
+
+KVSCOUT_HD int least(int a, int b) { return a < b ? a : b; }
+KVSCOUT_HD int most(int a, int b) { return a > b ? a : b; }
+
+struct Lengths {
+  const std::int32_t* cu_q = nullptr;
+  const std::int32_t* cu_k = nullptr;     // flat keys
+  const std::int32_t* used_k = nullptr;   // paged keys
+  const std::int32_t* offsets = nullptr;  // null: `offset`, or what the lengths say
+  int batch = 0;
+  int q_tokens = 0;  // cut to 32 bits, as the rest
+  int k_room = 0;    // flat: tokens; paged: what a row of the page table can address
+  int max_tokens = 0;
+  int offset = 0;
+  bool has_offset = false, causal = true;
+};
+
+struct Rows {
+  int b = 0;
+  int q_begin = 0, tokens = 0;   // query tokens of the request, at most max_tokens
+  int begin = 0, end = 0;        // those that the kernel at hand answers, local indices
+  int k_begin = 0, k_count = 0;  // keys that may be read
+  int visible = 0;               // keys that query 0 sees, before clamping
+
+  KVSCOUT_HD int limit(int i, bool causal) const {
+    if (!causal) return k_count;
+    if (visible < 0) return most(0, least(i + visible, k_count));
+    const unsigned end_of = static_cast<unsigned>(i) + static_cast<unsigned>(visible);
+    return end_of < static_cast<unsigned>(k_count) ? static_cast<int>(end_of) : k_count;
+  }
+};
+
+KVSCOUT_HD Rows rows_of(const Lengths& r, int b) {
+  Rows s;
+  s.b = b;
+  const int q0 = most(0, least(r.cu_q[b], r.q_tokens)), q1 = most(0, least(r.cu_q[b + 1], r.q_tokens));
+  const int q_length = most(q1 - q0, 0);
+  s.q_begin = q0;
+  s.tokens = least(q_length, r.max_tokens);
+  int k_length;
+  if (r.used_k) {
+    k_length = most(r.used_k[b], 0);
+    s.k_count = least(k_length, r.k_room);
+  } else {
+    const int k0 = r.cu_k[b], k1 = r.cu_k[b + 1];
+    const unsigned difference = static_cast<unsigned>(k1) - static_cast<unsigned>(k0);
+    k_length = k1 <= k0 ? 0 : difference > 0x7FFFFFFFu ? 0x7FFFFFFF : static_cast<int>(difference);
+    s.k_begin = most(0, least(k0, r.k_room));
+    s.k_count = least(k_length, r.k_room - s.k_begin);
+  }
+  const int offset = r.offsets ? r.offsets[b] : r.has_offset ? r.offset : k_length - q_length;
+  s.visible = offset < 0x7FFFFFFF ? offset + 1 : offset;
+  return s;
+}
+
+}  // namespace kvscout::cuda
