@@ -16,7 +16,7 @@ import torch
 import kvscout
 
 
-def best(call, calls: int = 200, rounds: int = 200) -> float:
+def best(call, calls: int = 200, rounds: int = 300) -> float:
     for _ in range(200):
         call()
     times = []

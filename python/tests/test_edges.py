@@ -204,6 +204,12 @@ def test_quantize_strided_and_scale_on_the_device(world, rng):
     plain = kvscout.nvfp4_quantize(world.array(x[::2, :64].copy()), 2.0)
     got = kvscout.nvfp4_quantize(world.array(x)[::2, :64], world.array(np.float32([2.0])))
     assert all(np.array_equal(world.host(a), world.host(b)) for a, b in zip(got, plain))
+    y = rng.standard_normal((3, 5, 32)).astype(np.float32)
+    turned = world.array(y).transpose(1, 0, 2) if world.name == "numpy" else world.array(y).transpose(0, 1)
+    codes, scales = kvscout.nvfp4_quantize(turned, 2.0)
+    plain = kvscout.nvfp4_quantize(world.array(y.transpose(1, 0, 2).copy()), 2.0)
+    assert np.array_equal(world.host(codes), world.host(plain[0])) and codes.shape == (5, 3, 16)
+    assert np.array_equal(world.host(scales), world.host(plain[1]))
     zero = kvscout.nvfp4_quantize(world.array(x), world.array(np.float32([0.0])))
     assert not world.host(zero[0]).any() and not world.host(zero[1]).any()
 
