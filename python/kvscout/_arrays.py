@@ -128,7 +128,10 @@ class Other(Kind):
 
     @staticmethod
     def _namespace(x: Any) -> Any:
-        return x.__array_namespace__() if hasattr(x, "__array_namespace__") else None
+        if hasattr(x, "__array_namespace__"):
+            return x.__array_namespace__()
+        module = sys.modules.get(type(x).__module__.partition(".")[0])  # CuPy has the functions all the same
+        return module if hasattr(module, "from_dlpack") else None
 
     def _cupy_stream(self, like: Any) -> Any:
         cupy = sys.modules.get("cupy")

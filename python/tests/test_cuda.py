@@ -58,15 +58,16 @@ def test_a_graph_replays_with_other_lengths_and_tables(rng):
 def test_bounds_under_capture_are_a_clear_error_and_the_capture_goes_on(rng):
     call = Call(rng)
     expected = call().clone()
+    on_host, wide = call.keywords["seqused_k"].cpu(), call.keywords["page_table"].long()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         with pytest.raises(ValueError, match="max_seqlen_q and max_k_tiles"):
             call(max_seqlen_q=None, max_k_tiles=None, output=None)
         with pytest.raises(ValueError, match="seqused_k.*under stream capture"):
-            call(seqused_k=call.keywords["seqused_k"].cpu())
+            call(seqused_k=on_host)
         with pytest.raises(ValueError, match="page_table.*under stream capture"):
-            call(page_table=call.keywords["page_table"].long())
+            call(page_table=wide)
         call()
     call.out.fill_(7)
     graph.replay()
