@@ -120,9 +120,10 @@ TEST(Limits, OffsetsBeyond31Bits) {
     for (const bool huge : {true, false}) {
       std::uint8_t* base = huge ? pool.get() : small.data();
       const std::int64_t pages = huge ? kPages : 2;
+      const std::int32_t* table = huge ? far : near;
       std::vector<std::int64_t> slots;
       for (std::int64_t j = 0; j < 200; ++j)
-        slots.push_back((huge ? far : near)[j / 128] * std::int64_t{128} + j % 128);
+        slots.push_back(table[j / 128] * std::int64_t{128} + j % 128);
       const Tensor codes =
           Tensor(base, DType::u8, {pages, 1, 128, 64}).strided({kPage, 8192, 64, 1});
       const Tensor scales = Tensor(base + 8192, DType::u8, {pages, 1024}).strided({kPage, 1});
@@ -140,7 +141,7 @@ TEST(Limits, OffsetsBeyond31Bits) {
       a.k_fp4 = codes, a.k_scale = scales;
       a.cu_seqlens_q = Tensor(cu_q, DType::i32, {2});
       a.seqused_k = Tensor(used, DType::i32, {1});
-      a.page_table = Tensor(huge ? far : near, DType::i32, {1, 2});
+      a.page_table = Tensor(table, DType::i32, {1, 2});
       a.max_seqlen_q = 2, a.max_k_tiles = 3;
       a.output =
           Tensor(huge ? static_cast<void*>(memory.get()) : compact.data(), DType::f32, {2, 3, 2})
