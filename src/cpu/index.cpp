@@ -16,6 +16,7 @@ namespace kvscout::cpu {
 namespace {
 
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
+constexpr int kOctet = 8 * 64;
 constexpr int kStrip = 64;                          // columns of a strip
 constexpr std::size_t kMostCandidates = 16u << 20;  // bytes of the splits' results
 constexpr std::size_t kMostScratch = 47u << 20;     // bytes of all workers
@@ -66,8 +67,8 @@ IndexPlan plan_index(const IndexProblem& ip, int threads) {
       plan.splits > 1 ? aligned(static_cast<std::size_t>(rows) * plan.row_bytes) : 0;
   plan.scorer_bytes = aligned(TileScorer::scratch_bytes(p, chosen_kernels(), plan.score.rows()));
   plan.strip_bytes = aligned(static_cast<std::size_t>(plan.stride()) * kStrip * 4);
-  plan.scratch_bytes = plan.scorer_bytes + plan.strip_bytes +
-                       aligned(RowTopk::bytes(plan.rows, ip.rule.topk, kStrip));
+  plan.scratch_bytes =
+      plan.scorer_bytes + plan.strip_bytes + aligned(RowTopk::bytes(plan.rows, ip.rule.topk));
   const auto most_workers =
       static_cast<std::int64_t>(std::max<std::size_t>(1, kMostScratch / plan.scratch_bytes));
   plan.workers = static_cast<int>(std::clamp<std::int64_t>(
@@ -129,7 +130,7 @@ class Indexer {
   }
   RowTopk topk(int worker) const {
     return RowTopk(chosen_kernels(), ip_.rule,
-                   scratch(worker) + plan_.scorer_bytes + plan_.strip_bytes, plan_.rows, kStrip);
+                   scratch(worker) + plan_.scorer_bytes + plan_.strip_bytes, plan_.rows);
   }
   void set_ranges(const Tile& t, const Span& s, RowTopk& rows) const {
     rows.start(results(t));
@@ -162,11 +163,10 @@ class Indexer {
         if (plan_.score.passes > 1 || first == split * plan_.columns) scorer.begin(tile, span);
         for (int c = 0; c < columns; ++c)
           add_column(tile, scorer.score(p_.block_start + (first + c) * p_.block_step),
-                     scorer.place_step(), pass,
-                     strip + static_cast<std::int64_t>(c) * plan_.stride());
+                     scorer.place_step(), pass, strip + 8 * c);
       }
       set_heads(p_, plan_.score, unit % plan_.score.head_tasks, 0, &tile);
-      rows.add(strip, plan_.stride(), first, columns);
+      rows.add(strip, kOctet, first, columns);
     }
     if (plan_.splits == 1)
       store(tile, span, rows);
@@ -174,23 +174,24 @@ class Indexer {
       leave(unit, split, tile, rows, split * plan_.columns, end);
   }
 
-  // Scores of one column into the strip; unscaled until the last pass.
-  void add_column(const Tile& t, const float* best, int step, int pass, float* to) const {
+  // Scores of one column into the strip (topk.h has its order); unscaled until the last pass.
+  void add_column(const Tile& t, const float* best, int step, int pass, float* strip) const {
     const bool last = pass == plan_.score.passes - 1;
     const auto scaled = [&](float m) { return m == kLowest || !last ? m : global_ * m; };
+    const auto at = [&](int r) -> float& { return strip[r / 8 * kOctet + r % 8]; };
     if (p_.reduce == Reduce::none) {
-      for (int r = 0; r < t.rows(); ++r) to[r] = best ? scaled(best[r * step]) : kLowest;
+      for (int r = 0; r < t.rows(); ++r) at(r) = best ? scaled(best[r * step]) : kLowest;
     } else {
       for (int i = 0; i < t.count; ++i) {
-        float m = pass == 0 ? kLowest : to[i];
+        float m = pass == 0 ? kLowest : at(i);
         for (int h = 0; best && h < t.heads; ++h) {
           const float x = best[(static_cast<std::int64_t>(h) * t.count + i) * step];
           m = x > m ? x : m;
         }
-        to[i] = scaled(m);
+        at(i) = scaled(m);
       }
     }
-    for (int r = results(t); r < plan_.stride(); ++r) to[r] = 0;
+    for (int r = results(t); r % 8; ++r) at(r) = 0;
   }
 
   void store(const Tile& t, const Span& s, const RowTopk& rows) const {

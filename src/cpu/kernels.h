@@ -60,15 +60,17 @@ struct Kernels {
   void (*quantize)(const void* row, Element type, std::int64_t groups, float global,
                    std::uint8_t* codes, std::uint8_t* scales) = nullptr;
 
-  // Of a strip of scores strip[column*stride + row], rows in eights: a floor of the k-th largest
-  // score of each row (k <= kFloorGroups; NaN ignored; -inf if there is no better one).
-  void (*floor_of)(const float* strip, std::int64_t stride, int columns, int rows, int k,
-                   float* floors) = nullptr;
-  // Bit r%8 of marks[(r/8)*columns + column]: strip[column*stride + r] >= floors[r].
-  void (*mark)(const float* strip, std::int64_t stride, int columns, int rows, const float* floors,
-               std::uint8_t* marks) = nullptr;
+  // Scores of eight rows, strip[column*8 + row]: a floor of the k-th largest of each row (k <=
+  // kFloorGroups; NaN ignored; -inf if there is no better one).
+  void (*floor_of)(const float* strip, int columns, int k, float* floors) = nullptr;
+  // Bit c%8 of bits[row*kMarkColumns/8 + c/8] says that strip[c*8 + row] >= floors[row]; bits past
+  // `columns`, to a multiple of 64, are 0.
+  void (*mark)(const float* strip, int columns, const float* floors, std::uint8_t* bits) = nullptr;
+  // counts[i]: scores larger than scores[i]. Padded with -inf to a multiple of eight.
+  void (*count_larger)(const float* scores, int n, std::int32_t* counts) = nullptr;
 };
 inline constexpr int kFloorGroups = 64;
+inline constexpr int kMarkColumns = 512;  // columns of a strip, at most
 
 // Everything that was built and runs on this CPU, fastest first.
 std::span<const Kernels* const> available_kernels();

@@ -24,11 +24,11 @@ HWY_BEFORE_NAMESPACE();
 namespace kvscout::cpu {
 namespace HWY_NAMESPACE {
 
-using FourFloats = hn::FixedTag<float, 4>;
-
 // Vectors that hold a group never exceed 8 lanes here, so that a group is a whole number of them.
 using DQ = hn::CappedTag<float, 8>;
+using DIQ = hn::RebindToSigned<DQ>;
 using VQ = hn::Vec<DQ>;
+using VIQ = hn::Vec<DIQ>;
 inline constexpr int kQuantLanes = static_cast<int>(hn::MaxLanes(DQ()));
 inline constexpr int kQuantVectors = 16 / kQuantLanes;
 
@@ -64,23 +64,58 @@ HWY_INLINE void load_group(const std::uint8_t* x, VQ (&out)[kQuantVectors]) {
 }
 
 // Steps 5 and 6 for numbers: e2m1, ties to even, saturating, sign kept. Below 2 the codes count
-// halves, and adding 2^22 rounds to halves; from 1 on, rounding the bit pattern to one mantissa bit
-// gives them.
-template <class VI32>
-HWY_INLINE VI32 codes_of(VQ x) {
+// halves, and adding 2^22 rounds to halves, ties to even; the three codes above are counted.
+HWY_INLINE VIQ codes_of(VQ x) {
   const DQ df;
-  const hn::RebindToSigned<DQ> di;
+  const DIQ di;
+  const VQ a = hn::Abs(x);
+  const VIQ bits = hn::BitCast(di, a);  // in the order of the magnitudes
+  VIQ code = hn::Min(hn::BitCast(di, hn::Add(a, hn::Set(df, 0x1p22f))), hn::Set(di, 0x4A800004));
+  code = hn::Sub(code, hn::VecFromMask(di, hn::Gt(bits, hn::Set(di, 0x40200000))));      // > 2.5
+  code = hn::Sub(code, hn::VecFromMask(di, hn::Gt(bits, hn::Set(di, 0x40600000 - 1))));  // >= 3.5
+  code = hn::Sub(code, hn::VecFromMask(di, hn::Gt(bits, hn::Set(di, 0x40A00000))));      // > 5
   const hn::RebindToUnsigned<DQ> du;
-  const VQ a = hn::Min(hn::Abs(x), hn::Set(df, 6.0f));
-  const auto halves =
-      hn::Sub(hn::BitCast(di, hn::Add(a, hn::Set(df, 0x1p22f))), hn::Set(di, 0x4A800000));
-  const auto bits = hn::BitCast(du, a);
-  const auto odd = hn::And(hn::ShiftRight<22>(bits), hn::Set(du, 1u));
-  const auto rounded = hn::ShiftRight<22>(hn::Add(hn::Add(bits, odd), hn::Set(du, 0x1FFFFFu)));
-  const auto large = hn::Sub(hn::BitCast(di, rounded), hn::Set(di, 252));
-  const auto magnitude = hn::Max(large, hn::Min(halves, hn::Set(di, 2)));
-  const auto sign = hn::And(hn::ShiftRight<28>(hn::BitCast(du, x)), hn::Set(du, 8u));
-  return hn::Or(magnitude, hn::BitCast(di, sign));
+  const VIQ sign = hn::BitCast(di, hn::ShiftRight<28>(hn::BitCast(du, x)));
+  return hn::Or(hn::And(code, hn::Set(di, 7)), hn::And(sign, hn::Set(di, 8)));
+}
+
+// The codes of four vectors, two to a byte, low nibble = even element: 2 * kQuantLanes bytes.
+HWY_INLINE void store_codes(VIQ a, VIQ b, VIQ c, VIQ d, std::uint8_t* out) {
+  const hn::Repartition<std::uint64_t, DQ> d64;
+  const hn::Repartition<std::uint8_t, DQ> d8;
+  const auto joined = [&](VIQ x)
+                          HWY_ATTR {  // the byte of each pair of neighbours, lowest in 64 bits
+                            const auto y = hn::BitCast(d64, x);
+                            return hn::Or(y, hn::ShiftRight<28>(y));
+                          };
+  const auto ab = hn::Or(joined(a), hn::ShiftLeft<8>(joined(b)));
+  const auto cd = hn::Or(joined(c), hn::ShiftLeft<8>(joined(d)));
+  const auto all = hn::BitCast(d8, hn::Or(ab, hn::ShiftLeft<16>(cd)));
+  alignas(16) static constexpr std::uint8_t kPick[16] = {0, 8, 1, 9, 2, 10, 3, 11,
+                                                         0, 8, 1, 9, 2, 10, 3, 11};
+  const auto picked = hn::TableLookupBytes(all, hn::LoadDup128(d8, kPick));
+#if HWY_MAX_BYTES >= 32  // words of the two halves take turns
+  const hn::FixedTag<std::uint16_t, 8> d16;
+  const hn::Half<decltype(d8)> half;
+  const auto low = hn::BitCast(d16, hn::LowerHalf(half, picked));
+  const auto high = hn::BitCast(d16, hn::UpperHalf(half, picked));
+  hn::StoreU(hn::BitCast(half, hn::InterleaveLower(d16, low, high)), half, out);
+#else
+  const hn::FixedTag<std::uint8_t, 8> eight;
+  hn::StoreU(hn::LowerHalf(eight, picked), eight, out);
+#endif
+}
+
+// The largest of each of four vectors' lanes: one 128-bit block a block.
+HWY_INLINE VIQ largest_of_four(VIQ a, VIQ b, VIQ c, VIQ d) {
+  const DIQ di;
+  const hn::Repartition<std::uint64_t, DQ> d64;
+  const auto ab =
+      hn::BitCast(d64, hn::Max(hn::InterleaveLower(di, a, b), hn::InterleaveUpper(di, a, b)));
+  const auto cd =
+      hn::BitCast(d64, hn::Max(hn::InterleaveLower(di, c, d), hn::InterleaveUpper(di, c, d)));
+  return hn::Max(hn::BitCast(di, hn::InterleaveLower(d64, ab, cd)),
+                 hn::BitCast(di, hn::InterleaveUpper(d64, ab, cd)));
 }
 
 // Step 2 and 3: float_to_e4m3 of nvfp4.h, for values that are not NaN.
@@ -99,8 +134,15 @@ HWY_INLINE auto scale_bytes_of(V scale) {
   return hn::IfThenElse(hn::RebindMask(di, hn::Lt(x, hn::Set(df, 0x1p-6f))), small, large);
 }
 
-// A group that holds a NaN: the scalar definition.
-inline std::uint8_t quantize_odd_group(const float* x, float global, std::uint8_t* codes) {
+template <Element kType>
+HWY_INLINE void floats_of_group(const std::uint8_t* row, float* out) {
+  VQ v[kQuantVectors];
+  load_group<kType>(row, v);
+  for (int i = 0; i < kQuantVectors; ++i) hn::StoreU(v[i], DQ(), out + i * kQuantLanes);
+}
+
+// One group by the scalar definition: where there is a NaN, and at the end of odd rows.
+inline std::uint8_t quantize_plain(const float* x, float global, std::uint8_t* codes) {
   float amax = 0;
   bool any = false;
   for (int i = 0; i < 16; ++i) {
@@ -117,69 +159,83 @@ inline std::uint8_t quantize_odd_group(const float* x, float global, std::uint8_
   return scale;
 }
 
+// Eight groups at `row`. Returns false, with nothing but scales and codes of numbers written, if
+// one holds a NaN.
+template <Element kType>
+HWY_INLINE bool quantize_eight(const std::uint8_t* row, float global, float inverse_global,
+                               std::uint8_t* codes, std::uint8_t* scales) {
+  constexpr std::int64_t kBytes = 16 * (kType == Element::f32 ? 4 : 2);
+  const DQ df;
+  const DIQ di;
+  const hn::Rebind<std::uint8_t, DQ> few_bytes;
+  // Magnitudes as integers: their order is that of the floats, with NaN on top.
+  VIQ largest[8];
+  for (int g = 0; g < 8; ++g) {
+    VQ v[kQuantVectors];
+    load_group<kType>(row + g * kBytes, v);
+    largest[g] = hn::BitCast(di, hn::Abs(v[0]));
+    for (int i = 1; i < kQuantVectors; ++i)
+      largest[g] = hn::Max(largest[g], hn::BitCast(di, hn::Abs(v[i])));
+  }
+  const VIQ low = largest_of_four(largest[0], largest[1], largest[2], largest[3]);
+  const VIQ high = largest_of_four(largest[4], largest[5], largest[6], largest[7]);
+  VIQ amax[8 / kQuantLanes];
+#if HWY_MAX_BYTES >= 32
+  amax[0] = hn::Max(hn::ConcatLowerLower(di, high, low), hn::ConcatUpperUpper(di, high, low));
+#else
+  amax[0] = low;
+  amax[1] = high;
+#endif
+  alignas(32) float multiplier[8];
+  bool numbers = true;
+  for (int i = 0; i < 8 / kQuantLanes; ++i) {
+    numbers &= hn::AllFalse(di, hn::Gt(amax[i], hn::Set(di, 0x7F800000)));
+    const VQ sixth = hn::Mul(hn::BitCast(df, amax[i]), hn::Set(df, nvfp4::float_of(0x3E2AAAABu)));
+    const VIQ byte = scale_bytes_of(hn::Mul(hn::Set(df, global), sixth));
+    const VQ value = hn::Mul(hn::BitCast(df, hn::ShiftLeft<20>(byte)), hn::Set(df, 0x1p120f));
+    const VQ quotient = hn::Div(hn::Set(df, 1.0f), hn::Mul(value, hn::Set(df, inverse_global)));
+    const VQ out = hn::Max(hn::Min(quotient, hn::Set(df, nvfp4::float_of(0x7F7FFFFFu))),
+                           hn::Set(df, nvfp4::float_of(1u)));
+    const auto zero = hn::Eq(byte, hn::Zero(di));
+    hn::Store(hn::IfThenZeroElse(hn::RebindMask(df, zero), out), df, multiplier + i * kQuantLanes);
+    hn::StoreU(hn::DemoteTo(few_bytes, byte), few_bytes, scales + i * kQuantLanes);
+  }
+  if (!numbers) return false;
+  for (int g = 0; g < 8; g += 4 / kQuantVectors) {
+    VIQ code[4];
+    for (int n = 0; n < 4 / kQuantVectors; ++n) {
+      VQ v[kQuantVectors];
+      load_group<kType>(row + (g + n) * kBytes, v);
+      const VQ factor = hn::Set(df, multiplier[g + n]);
+      for (int i = 0; i < kQuantVectors; ++i)
+        code[n * kQuantVectors + i] = codes_of(hn::Mul(v[i], factor));
+    }
+    store_codes(code[0], code[1], code[2], code[3], codes + g * 8);
+  }
+  return true;
+}
+
 template <Element kType>
 HWY_INLINE void quantize_groups(const std::uint8_t* row, std::int64_t groups, float global,
                                 std::uint8_t* codes, std::uint8_t* scales) {
   constexpr std::int64_t kBytes = 16 * (kType == Element::f32 ? 4 : 2);
-  const DQ df;
-  const hn::RebindToSigned<DQ> di;
-  const hn::Repartition<std::int8_t, DQ> d8;
-  const hn::Rebind<std::uint8_t, DQ> few_bytes;
   const float inverse_global = 1.0f / global;
-  for (std::int64_t first = 0; first < groups; first += 8) {
-    const int count = groups - first < 8 ? static_cast<int>(groups - first) : 8;
-    alignas(32) float x[8][16], amax[8], multiplier[8];
-    alignas(32) std::uint8_t bytes[8];
-    bool has_nan = false;
-    for (int g = 0; g < 8; ++g) amax[g] = 0;
-    for (int g = 0; g < count; ++g) {
-      VQ v[kQuantVectors];
-      load_group<kType>(row + (first + g) * kBytes, v);
-      // Magnitudes as integers: their order is that of the floats, with NaN on top.
-      auto largest = hn::BitCast(di, hn::Abs(v[0]));
-      for (int i = 0; i < kQuantVectors; ++i) {
-        largest = hn::Max(largest, hn::BitCast(di, hn::Abs(v[i])));
-        hn::Store(v[i], df, x[g] + i * kQuantLanes);
-      }
-      const std::int32_t bits = hn::GetLane(hn::MaxOfLanes(di, largest));
-      std::memcpy(&amax[g], &bits, 4);
-      has_nan |= bits > 0x7F800000;
-    }
-    for (int g = 0; g < 8; g += kQuantLanes) {
-      const VQ m = hn::Load(df, amax + g);
-      const VQ sixth = hn::Mul(m, hn::Set(df, nvfp4::float_of(0x3E2AAAABu)));
-      const auto byte = scale_bytes_of(hn::Mul(hn::Set(df, global), sixth));
-      const VQ value = hn::Mul(hn::BitCast(df, hn::ShiftLeft<20>(byte)), hn::Set(df, 0x1p120f));
-      const VQ quotient = hn::Div(hn::Set(df, 1.0f), hn::Mul(value, hn::Set(df, inverse_global)));
-      const VQ out = hn::Max(hn::Min(quotient, hn::Set(df, nvfp4::float_of(0x7F7FFFFFu))),
-                             hn::Set(df, nvfp4::float_of(1u)));
-      const auto zero = hn::Eq(byte, hn::Zero(di));
-      hn::Store(hn::IfThenZeroElse(hn::RebindMask(df, zero), out), df, multiplier + g);
-      hn::StoreU(hn::DemoteTo(few_bytes, byte), few_bytes, bytes + g);
-    }
-    std::memcpy(scales + first, bytes, static_cast<std::size_t>(count));
-    for (int g = 0; g < count; ++g) {
-      std::uint8_t* out = codes + (first + g) * 8;
-      if (has_nan) {
-        bool odd = false;
-        for (int i = 0; i < 16; ++i) odd |= nvfp4::is_nan(x[g][i]);
-        if (odd) {
-          scales[first + g] = quantize_odd_group(x[g], global, out);
-          continue;
-        }
-      }
-      const VQ factor = hn::Set(df, multiplier[g]);
-      // Codes of 16 elements, then neighbours joined: low nibble = even element.
-      alignas(32) std::int32_t code[16];
-      for (int i = 0; i < kQuantVectors; ++i)
-        hn::Store(
-            codes_of<hn::Vec<decltype(di)>>(hn::Mul(hn::Load(df, x[g] + i * kQuantLanes), factor)),
-            di, code + i * kQuantLanes);
-      for (int i = 0; i < 8; ++i)
-        out[i] = static_cast<std::uint8_t>(code[2 * i] | code[2 * i + 1] << 4);
+  std::int64_t first = 0;
+  for (; first + 8 <= groups; first += 8) {
+    if (quantize_eight<kType>(row + first * kBytes, global, inverse_global, codes + first * 8,
+                              scales + first))
+      continue;
+    for (std::int64_t g = first; g < first + 8; ++g) {
+      float x[16];
+      floats_of_group<kType>(row + g * kBytes, x);
+      scales[g] = quantize_plain(x, global, codes + g * 8);
     }
   }
-  (void)d8;
+  for (; first < groups; ++first) {
+    float x[16];
+    floats_of_group<kType>(row + first * kBytes, x);
+    scales[first] = quantize_plain(x, global, codes + first * 8);
+  }
 }
 
 void quantize(const void* row, Element type, std::int64_t groups, float global, std::uint8_t* codes,

@@ -24,20 +24,30 @@ HWY_BEFORE_NAMESPACE();
 namespace kvscout::cpu {
 namespace HWY_NAMESPACE {
 
-// 64 bytes of codes -> 128 bytes in the order of tile.h, through a table of 16 bytes.
-HWY_INLINE void unpack_codes(const std::uint8_t* codes,
-                             hn::Vec<hn::FixedTag<std::uint8_t, 16>> table, std::uint8_t* out) {
-  const hn::FixedTag<std::uint8_t, 16> d8;
-  const hn::FixedTag<std::uint16_t, 8> d16;
-  const hn::FixedTag<std::uint32_t, 4> d32;
-  const auto low_nibbles = hn::Set(d8, std::uint8_t{15});
-  for (int c = 0; c < 4; ++c) {
-    const auto x = hn::LoadU(d8, codes + 16 * c);
-    const auto shifted = hn::BitCast(d8, hn::ShiftRight<4>(hn::BitCast(d16, x)));
+// At most 32 bytes at a time: codes of two 16-byte chunks.
+using DCodes = hn::CappedTag<std::uint8_t, 32>;
+using VCodes = hn::Vec<DCodes>;
+
+// 64 bytes of codes -> 128 bytes in the order of tile.h, through a table of 16 bytes in each block.
+HWY_INLINE void unpack_codes(const std::uint8_t* codes, VCodes table, std::uint8_t* out) {
+  const DCodes d8;
+  const hn::Repartition<std::uint32_t, DCodes> d32;
+  constexpr int kBytes = static_cast<int>(hn::MaxLanes(DCodes()));
+  const VCodes low_nibbles = hn::Set(d8, std::uint8_t{15});
+  for (int c = 0; c < 64; c += kBytes) {
+    const VCodes x = hn::LoadU(d8, codes + c);
+    const VCodes shifted = hn::BitCast(d8, hn::ShiftRight<4>(hn::BitCast(d32, x)));
     const auto low = hn::BitCast(d32, hn::TableLookupBytes(table, hn::And(x, low_nibbles)));
     const auto high = hn::BitCast(d32, hn::TableLookupBytes(table, hn::And(shifted, low_nibbles)));
-    hn::StoreU(hn::BitCast(d8, hn::InterleaveLower(d32, low, high)), d8, out + 32 * c);
-    hn::StoreU(hn::BitCast(d8, hn::InterleaveUpper(d32, low, high)), d8, out + 32 * c + 16);
+    const VCodes even = hn::BitCast(d8, hn::InterleaveLower(d32, low, high));  // groups 0 (and 2)
+    const VCodes odd = hn::BitCast(d8, hn::InterleaveUpper(d32, low, high));   // groups 1 (and 3)
+    if constexpr (kBytes == 32) {
+      hn::StoreU(hn::ConcatLowerLower(d8, odd, even), d8, out + 2 * c);
+      hn::StoreU(hn::ConcatUpperUpper(d8, odd, even), d8, out + 2 * c + kBytes);
+    } else {
+      hn::StoreU(even, d8, out + 2 * c);
+      hn::StoreU(odd, d8, out + 2 * c + kBytes);
+    }
   }
 }
 
@@ -46,7 +56,7 @@ void pack_int(const QuerySource& source, void* vector) {
   Vector& v = *static_cast<Vector*>(vector);
   const hn::FixedTag<std::uint8_t, 16> d8;
   const hn::FixedTag<std::uint64_t, 2> d64;
-  const auto table = hn::LoadU(d8, reinterpret_cast<const std::uint8_t*>(kDoubled));
+  const VCodes table = hn::LoadDup128(DCodes(), reinterpret_cast<const std::uint8_t*>(kDoubled));
   const auto offset = hn::Set(d8, std::uint8_t{12});
   for (int lane = 0; lane < (source.repeated ? 1 : kLanes); ++lane) {
     alignas(16) std::uint8_t row[kHeadDim];
@@ -68,8 +78,7 @@ void pack_int(const QuerySource& source, void* vector) {
 
 void unpack_int(const KeySource& source, void* block) {
   IntKeyBlock& b = *static_cast<IntKeyBlock*>(block);
-  const hn::FixedTag<std::uint8_t, 16> d8;
-  const auto table = hn::LoadU(d8, kDoubledPlus12);
+  const VCodes table = hn::LoadDup128(DCodes(), kDoubledPlus12);
   for (int j = 0; j < source.count; ++j)
     unpack_codes(source.rows + j * source.stride, table, b.data[j]);
   // Keys are visited in small steps: the rest of the last one must be numbers, whatever they are.
@@ -116,6 +125,55 @@ HWY_INLINE VF finish(VI16 pairs, VI correction) {
 #endif
 }
 
+#if HWY_TARGET == HWY_AVX2
+// One group of one key against four vectors, scheduled for sixteen registers: queries and scales
+// are memory operands, sums are added as a tree. GCC alone keeps sums in memory (126 instead of 165
+// GFLOP/s).
+HWY_INLINE void int_group_of_four(const IntQueryVector<8>* q, int g, const std::uint8_t* key,
+                                  const float* ks, VF (&logit)[4]) {
+  static_assert(sizeof(IntQueryVector<8>) == 1536);
+  const auto* rows = q->data[4 * g];
+  const auto* correction = q->correction[g];  // the scales lie 256 bytes on
+  __m256i p0, p1, p2, p3, a0, a1, a2, a3, k, m;
+#define KVSCOUT_KEY(T) "vpbroadcastd 4*" #T "(%[key]), %[k]\n"
+#define KVSCOUT_PAIRS(T, V, TO) "vpmaddubsw 1536*" #V "+32*" #T "(%[rows]), %[k], " TO "\n"
+#define KVSCOUT_ADD(A, TO) "vpaddw " A ", " TO ", " TO "\n"
+#define KVSCOUT_FIRST(T, X, V) KVSCOUT_PAIRS(T, V, "%[" #X #V "]")
+#define KVSCOUT_SECOND(T, X, V) KVSCOUT_PAIRS(T, V, "%[m]") KVSCOUT_ADD("%[m]", "%[" #X #V "]")
+#define KVSCOUT_LAST(V) KVSCOUT_SECOND(3, a, V) KVSCOUT_ADD("%[a" #V "]", "%[p" #V "]")
+#define KVSCOUT_FINISH(V)                                 \
+  "vmulps 1536*" #V                                       \
+  "+256(%[correction]), %[k], %[m]\n"                     \
+  "vpmaddwd %[ones], %[p" #V "], %[p" #V                  \
+  "]\n"                                                   \
+  "vpaddd 1536*" #V "(%[correction]), %[p" #V "], %[p" #V \
+  "]\n"                                                   \
+  "vcvtdq2ps %[p" #V "], %[p" #V                          \
+  "]\n"                                                   \
+  "vfmadd231ps %[m], %[p" #V "], %[f" #V "]\n"
+  asm(KVSCOUT_KEY(0) KVSCOUT_FIRST(0, p, 0) KVSCOUT_FIRST(0, p, 1) KVSCOUT_FIRST(0, p, 2)
+          KVSCOUT_FIRST(0, p, 3) KVSCOUT_KEY(1) KVSCOUT_SECOND(1, p, 0) KVSCOUT_SECOND(1, p, 1)
+              KVSCOUT_SECOND(1, p, 2) KVSCOUT_SECOND(1, p, 3) KVSCOUT_KEY(2) KVSCOUT_FIRST(2, a, 0)
+                  KVSCOUT_FIRST(2, a, 1) KVSCOUT_FIRST(2, a, 2) KVSCOUT_FIRST(2, a, 3)
+                      KVSCOUT_KEY(3) KVSCOUT_LAST(0) KVSCOUT_LAST(1) KVSCOUT_LAST(2)
+                          KVSCOUT_LAST(3) "vbroadcastss (%[ks]), %[k]\n" KVSCOUT_FINISH(0)
+                              KVSCOUT_FINISH(1) KVSCOUT_FINISH(2) KVSCOUT_FINISH(3)
+      : [f0] "+x"(logit[0].raw), [f1] "+x"(logit[1].raw), [f2] "+x"(logit[2].raw),
+        [f3] "+x"(logit[3].raw), [p0] "=&x"(p0), [p1] "=&x"(p1), [p2] "=&x"(p2), [p3] "=&x"(p3),
+        [a0] "=&x"(a0), [a1] "=&x"(a1), [a2] "=&x"(a2), [a3] "=&x"(a3), [k] "=&x"(k), [m] "=&x"(m)
+      : [rows] "r"(rows), [correction] "r"(correction), [key] "r"(key), [ks] "r"(ks),
+        [ones] "x"(_mm256_set1_epi16(1)), "m"(*reinterpret_cast<const IntQueryVector<8>(*)[4]>(q)),
+        "m"(*reinterpret_cast<const std::uint8_t(*)[16]>(key)), "m"(*ks));
+#undef KVSCOUT_KEY
+#undef KVSCOUT_PAIRS
+#undef KVSCOUT_ADD
+#undef KVSCOUT_FIRST
+#undef KVSCOUT_SECOND
+#undef KVSCOUT_LAST
+#undef KVSCOUT_FINISH
+}
+#endif
+
 // kKeys keys against kVectors vectors: their logits, masked where the row does not see the key.
 template <int kKeys, int kVectors, bool kMasked>
 HWY_INLINE void int_tile(const IntQueryVector<kLanes>* q, const IntKeyBlock& block, int first_key,
@@ -124,27 +182,41 @@ HWY_INLINE void int_tile(const IntQueryVector<kLanes>* q, const IntKeyBlock& blo
   const DI di;
   const DI8 d8;
   VF logit[kKeys][kVectors];
-  HWY_UNROLL(8)
+  for (int i = 0; i < kKeys; ++i)
+    for (int v = 0; v < kVectors; ++v) logit[i][v] = hn::Zero(df);
+  HWY_UNROLL(1)
   for (int g = 0; g < 8; ++g) {
+    // Addresses are hidden in every step, lest the compiler hoist the queries out of the loop over
+    // keys and spill them all.
+    HWY_FENCE_POINTER(q);
+#if HWY_TARGET == HWY_AVX2
+    if constexpr (kKeys == 1 && kVectors == 4) {
+      int_group_of_four(q, g, block.data[first_key] + 16 * g, &block.scale[first_key][g], logit[0]);
+      continue;
+    }
+#endif
     VI16 pairs[kKeys][kVectors];
     const std::uint8_t* k = block.data[first_key] + 16 * g;
-    for (int t = 0; t < 4; ++t)
+    for (int t = 0; t < 4; ++t) {
+      VI8 rows[kVectors];
+      for (int v = 0; v < kVectors; ++v) rows[v] = hn::Load(d8, &q[v].data[4 * g + t][0][0]);
       for (int i = 0; i < kKeys; ++i) {
         std::int32_t dword;
         std::memcpy(&dword, k + i * kHeadDim + 4 * t, 4);
         const VU8 key = hn::BitCast(DU8(), hn::Set(di, dword));
         for (int v = 0; v < kVectors; ++v) {
-          const VI16 p = pair_products(key, hn::Load(d8, &q[v].data[4 * g + t][0][0]));
+          const VI16 p = pair_products(key, rows[v]);
           pairs[i][v] = t == 0 ? p : hn::Add(pairs[i][v], p);
         }
       }
+    }
     for (int v = 0; v < kVectors; ++v) {
       const VF qs = hn::Load(df, q[v].scale[g]);
       const VI correction = hn::Load(di, q[v].correction[g]);
       for (int i = 0; i < kKeys; ++i) {
         const VF scale = hn::Mul(qs, hn::Set(df, block.scale[first_key + i][g]));
         const VF sum = finish(pairs[i][v], correction);
-        logit[i][v] = g == 0 ? hn::Mul(sum, scale) : hn::MulAdd(sum, scale, logit[i][v]);
+        logit[i][v] = hn::MulAdd(sum, scale, logit[i][v]);
       }
     }
   }
@@ -179,10 +251,10 @@ void score_int(const void* tile, int vectors, const void* block, const std::int3
                float* best) {
   const auto* q = static_cast<const IntQueryVector<kLanes>*>(tile);
   const auto& b = *static_cast<const IntKeyBlock*>(block);
-  constexpr int kStep = 2;
+  constexpr int kStep = 4;
   int v = 0;
   for (; v + kStep <= vectors; v += kStep)
-    int_vectors<2, kStep>(q + v, b, visible ? visible + v * kLanes : nullptr, best + v * kLanes);
+    int_vectors<1, kStep>(q + v, b, visible ? visible + v * kLanes : nullptr, best + v * kLanes);
   for (; v < vectors; ++v)
     int_vectors<4, 1>(q + v, b, visible ? visible + v * kLanes : nullptr, best + v * kLanes);
 }

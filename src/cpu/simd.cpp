@@ -46,6 +46,7 @@ const Kernels& table() {
       .quantize = quantize,
       .floor_of = floor_of,
       .mark = mark,
+      .count_larger = count_larger,
   };
   return kernels;
 }

@@ -16,16 +16,6 @@ constexpr int kMaxCandidates = 256;
 
 std::size_t rounded(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// Eight bytes, bit b of byte i -> bit i of byte b.
-std::uint64_t transpose_bits(std::uint64_t x) {
-  std::uint64_t t = (x ^ (x >> 7)) & 0x00AA00AA00AA00AAull;
-  x = x ^ t ^ (t << 7);
-  t = (x ^ (x >> 14)) & 0x0000CCCC0000CCCCull;
-  x = x ^ t ^ (t << 14);
-  t = (x ^ (x >> 28)) & 0x00000000F0F0F0F0ull;
-  return x ^ t ^ (t << 28);
-}
-
 }  // namespace
 
 RowRange row_range(const SelectRule& rule, std::int64_t n) {
@@ -34,14 +24,12 @@ RowRange row_range(const SelectRule& rule, std::int64_t n) {
   return {begin, n - end, n, static_cast<std::int32_t>(rule.topk - begin - end)};
 }
 
-std::size_t RowTopk::bytes(int rows, int topk, int columns) {
+std::size_t RowTopk::bytes(int rows, int topk) {
   const auto r = static_cast<std::size_t>((rows + 7) / 8 * 8);
-  return rounded(r * sizeof(RowRange)) + 3 * rounded(r * topk * 4) + 2 * rounded(r * 4) +
-         rounded(static_cast<std::size_t>(columns + 8) * 8);
+  return rounded(r * sizeof(RowRange)) + 3 * rounded(r * topk * 4) + rounded(r * 4);
 }
 
-RowTopk::RowTopk(const Kernels& kernels, const SelectRule& rule, void* memory, int rows,
-                 int columns)
+RowTopk::RowTopk(const Kernels& kernels, const SelectRule& rule, void* memory, int rows)
     : kernels_(kernels), rule_(rule), kept_(rule.topk) {
   auto* next = static_cast<std::byte*>(memory);
   const auto take = [&](std::size_t size) { return std::exchange(next, next + rounded(size)); };
@@ -51,8 +39,6 @@ RowTopk::RowTopk(const Kernels& kernels, const SelectRule& rule, void* memory, i
   ids_ = reinterpret_cast<std::int32_t*>(take(r * kept_ * 4));
   forced_scores_ = reinterpret_cast<float*>(take(r * kept_ * 4));
   counts_ = reinterpret_cast<std::int32_t*>(take(r * 4));
-  floors_ = reinterpret_cast<float*>(take(r * 4));
-  marks_ = reinterpret_cast<std::uint8_t*>(take(static_cast<std::size_t>(columns + 8) * 8));
 }
 
 void RowTopk::start(int rows) {
@@ -88,96 +74,102 @@ void RowTopk::offer(int row, float score, std::int64_t id) {
 }
 
 // Of the row's kept entries and the marked columns, the best; all scores above -inf, none NaN.
-void RowTopk::add_marked(int row, const float* strip, std::int64_t stride, std::int64_t first,
-                         int columns, const std::uint8_t* marks) {
+void RowTopk::add_marked(int row, const float* scores_of_row, std::int64_t first, int columns,
+                         const std::uint8_t* bits) {
   float* scores = scores_ + static_cast<std::int64_t>(row) * kept_;
   std::int32_t* ids = ids_ + static_cast<std::int64_t>(row) * kept_;
-  float score[kMaxCandidates];
+  alignas(32) float score[kMaxCandidates + 8];
+  alignas(32) std::int32_t larger[kMaxCandidates + 8];
   std::int32_t id[kMaxCandidates];
   int count = counts_[row];
   std::copy(scores, scores + count, score);
   std::copy(ids, ids + count, id);
   for (int c = 0; c < columns; c += 64) {
-    std::uint64_t bits = 0;  // of this row, one a column
-    for (int i = 0; i < 64 && c + i < columns; i += 8)
-      bits |= static_cast<std::uint64_t>(marks[c + i + row % 8]) << i;
-    for (; bits; bits &= bits - 1) {
-      if (count == kMaxCandidates) {  // many ties: the plain way, from the start
-        for (int t = 0; t < columns; ++t) {
-          const std::int64_t column = first + t;
-          if (column >= ranges_[row].begin && column < ranges_[row].end)
-            offer(row, strip[t * stride + row], column);
-        }
-        return;
-      }
-      const int t = c + std::countr_zero(bits);
-      score[count] = strip[t * stride + row];
+    std::uint64_t word;
+    std::memcpy(&word, bits + c / 8, 8);
+    if (count + std::popcount(word) > kMaxCandidates) {  // many ties: the plain way
+      add_plainly(row, scores_of_row, first, columns);
+      return;
+    }
+    for (; word; word &= word - 1) {
+      const int t = c + std::countr_zero(word);
+      score[count] = scores_of_row[8 * t];
       id[count++] = static_cast<std::int32_t>(first + t);
     }
   }
+  std::fill(score + count, score + (count + 7) / 8 * 8, kLowest);
+  kernels_.count_larger(score, count, larger);
+
+  // Chosen are those with fewer than `room` larger ones; if ties make that too many, the last of
+  // the lowest (entries are in the order of ids, so earlier ones win).
   const std::int32_t room = ranges_[row].room;
+  int chosen = 0, lowest = -1;
+  for (int i = 0; i < count; ++i) {
+    const bool in = larger[i] < room;
+    chosen += in;
+    lowest = in && larger[i] > lowest ? larger[i] : lowest;
+  }
+  int ties = room - lowest;  // places for the lowest: `lowest` scores are larger than theirs
+  if (chosen <= room) ties = chosen;
   int kept = 0;
   for (int i = 0; i < count; ++i) {
-    int better = 0;  // entries are in the order of ids, so earlier ones win ties
-    for (int j = 0; j < i; ++j) better += score[j] >= score[i];
-    for (int j = i + 1; j < count; ++j) better += score[j] > score[i];
-    if (better >= room) continue;
+    const bool in = larger[i] < lowest || (larger[i] == lowest && ties-- > 0);
+    if (!in) continue;
     scores[kept] = score[i];
     ids[kept++] = id[i];
   }
   counts_[row] = kept;
 }
 
-void RowTopk::add(float* strip, std::int64_t stride, std::int64_t first, int columns) {
+void RowTopk::add_plainly(int row, const float* scores_of_row, std::int64_t first, int columns) {
+  const RowRange& range = ranges_[row];
+  const std::int64_t end = std::min(range.end, first + columns);
+  for (std::int64_t t = std::max(range.begin, first); t < end; ++t)
+    offer(row, scores_of_row[8 * (t - first)], t);
+}
+
+void RowTopk::add(float* strip, std::int64_t octet_stride, std::int64_t first, int columns) {
   const std::int64_t end = first + columns;
   for (int r0 = 0; r0 < rows_; r0 += 8) {
+    float* octet = strip + r0 / 8 * octet_stride;
     const int rows = std::min(8, rows_ - r0);
     int room = 0;
-    for (int r = r0; r < r0 + rows; ++r) {
-      const RowRange& range = ranges_[r];
+    for (int i = 0; i < rows; ++i) {
+      const RowRange& range = ranges_[r0 + i];
       room = std::max(room, range.room);
       for (std::int64_t t = first; t < std::min(range.begin, end); ++t) {
-        set_forced_score(r, t, strip[(t - first) * stride + r]);
-        strip[(t - first) * stride + r] = kLowest;
+        float& score = octet[8 * (t - first) + i];
+        set_forced_score(r0 + i, t, std::exchange(score, kLowest));
       }
       for (std::int64_t t = std::max(range.end, first); t < end; ++t) {
-        if (t < range.n) set_forced_score(r, t, strip[(t - first) * stride + r]);
-        strip[(t - first) * stride + r] = kLowest;
+        const float score = std::exchange(octet[8 * (t - first) + i], kLowest);
+        if (t < range.n) set_forced_score(r0 + i, t, score);
       }
     }
     if (room == 0) continue;
-    kernels_.floor_of(strip + r0, stride, columns, 8, room, floors_ + r0);
-    for (int r = r0; r < r0 + rows; ++r) {  // full rows: what is kept is a floor too
-      if (counts_[r] < ranges_[r].room || counts_[r] == 0) continue;
-      const float* kept = scores_ + static_cast<std::int64_t>(r) * kept_;
-      float least = kept[0];
-      for (int i = 1; i < counts_[r]; ++i) least = kept[i] < least ? kept[i] : least;
-      if (least > floors_[r]) floors_[r] = least;
-    }
-    kernels_.mark(strip + r0, stride, columns, 8, floors_ + r0, marks_);
-    for (int c = 0; c < columns; c += 8) {
-      std::uint64_t x;
-      std::memcpy(&x, marks_ + c, 8);
-      x = transpose_bits(x);
-      std::memcpy(marks_ + c, &x, 8);
-    }
-    // Marks of columns past the end are rubbish from here on: clear them.
-    if (columns % 8)
-      for (int b = 0; b < 8; ++b)
-        marks_[columns / 8 * 8 + b] &= static_cast<std::uint8_t>((1 << columns % 8) - 1);
-
-    for (int r = r0; r < r0 + rows; ++r) {
-      const RowRange& range = ranges_[r];
-      bool plain = !(floors_[r] > kLowest) || range.room == 0;
-      // Kept entries at or below -inf, or NaN, are outside the fast way's order.
-      const float* kept = scores_ + static_cast<std::int64_t>(r) * kept_;
-      for (int i = 0; i < counts_[r] && !plain; ++i) plain = !(kept[i] > kLowest);
-      if (!plain) {
-        add_marked(r, strip, stride, first, columns, marks_);
-        continue;
+    float floors[8];
+    kernels_.floor_of(octet, columns, room, floors);
+    bool plain[8];
+    for (int i = 0; i < rows; ++i) {
+      const float* kept = scores_ + static_cast<std::int64_t>(r0 + i) * kept_;
+      const std::int32_t count = counts_[r0 + i];
+      float least = count ? kept[0] : kLowest;
+      plain[i] = ranges_[r0 + i].room == 0;
+      for (int k = 0; k < count; ++k) {
+        if (!(kept[k] > kLowest)) plain[i] = true;  // -inf and NaN are outside the fast way's order
+        least = kept[k] < least ? kept[k] : least;
       }
-      for (std::int64_t t = std::max(range.begin, first); t < std::min(range.end, end); ++t)
-        offer(r, strip[(t - first) * stride + r], t);
+      // What a full row has kept is a floor too.
+      if (count == ranges_[r0 + i].room && least > floors[i]) floors[i] = least;
+      if (!(floors[i] > kLowest)) plain[i] = true;
+    }
+    alignas(64) std::uint8_t bits[8][kMarkColumns / 8];
+    kernels_.mark(octet, columns, floors, bits[0]);
+    for (int i = 0; i < rows; ++i) {
+      if (plain[i])
+        add_plainly(r0 + i, octet + i, first, columns);
+      else
+        add_marked(r0 + i, octet + i, first, columns, bits[i]);
     }
   }
 }

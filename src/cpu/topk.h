@@ -26,16 +26,17 @@ RowRange row_range(const SelectRule& rule, std::int64_t n);
 // State of `rows` rows, in memory of the caller.
 class RowTopk {
  public:
-  static std::size_t bytes(int rows, int topk, int columns);
-  RowTopk(const Kernels& kernels, const SelectRule& rule, void* memory, int rows, int columns);
+  static std::size_t bytes(int rows, int topk);
+  RowTopk(const Kernels& kernels, const SelectRule& rule, void* memory, int rows);
 
   // Rows [0, rows) start over; ranges()[r] must be filled in.
   void start(int rows);
   RowRange* ranges() { return ranges_; }
 
-  // Adds columns [first, first + columns) of all rows. Entries outside a row's range may be
-  // overwritten: the strip is scratch. Rows of the strip are padded to a multiple of eight.
-  void add(float* strip, std::int64_t stride, std::int64_t first, int columns);
+  // Adds columns [first, first + columns), at most kMarkColumns, of all rows. Entries outside a
+  // row's range may be overwritten: the strip is scratch. Its last octet must be filled up with
+  // numbers.
+  void add(float* strip, std::int64_t octet_stride, std::int64_t first, int columns);
 
   // The ids of row r, ascending, then -1; scores, if asked for, with -inf beside -1.
   void store(int row, std::int32_t* ids, std::int64_t step, float* scores,
@@ -69,8 +70,9 @@ class RowTopk {
 
  private:
   void set_forced_score(int row, std::int64_t id, float score);
-  void add_marked(int row, const float* strip, std::int64_t stride, std::int64_t first, int columns,
-                  const std::uint8_t* marks);
+  void add_marked(int row, const float* scores_of_row, std::int64_t first, int columns,
+                  const std::uint8_t* bits);
+  void add_plainly(int row, const float* scores_of_row, std::int64_t first, int columns);
 
   const Kernels& kernels_;
   const SelectRule& rule_;
@@ -80,8 +82,6 @@ class RowTopk {
   std::int32_t* ids_;
   std::int32_t* counts_;
   float* forced_scores_;  // [row][force_begin + force_end]
-  float* floors_;
-  std::uint8_t* marks_;
 };
 
 }  // namespace kvscout::cpu
