@@ -529,6 +529,7 @@ int bench(ScoreTokens f, double tflops, int level) {
   decode("decode 1 x 8k", 1, 8192);
   decode("decode 1 x 32k", 1, 32768);
   decode("decode 8 x 8k", 8, 8192);
+  decode("decode 1 x 131k", 1, 131072);
   if (level >= 1) {
     decode("decode 64 x 131k, 4 tokens", 64, 131072, 4);
     decode("decode 64 x 131k, Hq 1", 64, 131072, 1, 1);

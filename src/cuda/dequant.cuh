@@ -7,7 +7,7 @@
 // k is the same in every schedule, which is why all of them give the same bits.
 //
 //   e2m1   bytes 16c..16c+15, elements 32c..32c+31, groups 2c and 2c+1; within 8 elements fp16 takes them as
-//          (0,2)(4,6)(1,3)(5,7), bf16 as (0,4)(1,5)(2,6)(3,7)
+//          (0,4)(2,6)(1,5)(3,7), bf16 as (0,4)(1,5)(2,6)(3,7)
 //   e4m3   bytes 64i + 16c.., i = 0, 1, in order
 //   16 bit bytes 64i + 16c.., i = 0..3, in order
 //
@@ -37,9 +37,22 @@ __device__ __forceinline__ std::uint32_t multiply2(std::uint32_t a, std::uint32_
   std::uint32_t d;
   if constexpr (Bf16)  // a*b - 0: sm_80 has no bf16 multiplication of its own
     asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(0x80008000u));
-  else
-    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+  else {
+    const __half2 product = __hmul2_rn(*reinterpret_cast<const __half2*>(&a), *reinterpret_cast<const __half2*>(&b));
+    d = *reinterpret_cast<const std::uint32_t*>(&product);
+  }
   return d;
+}
+
+template <bool Bf16>
+__device__ __forceinline__ std::uint32_t broadcast_half(std::uint32_t pair, int half) {
+  if constexpr (Bf16) {
+    return permute_bytes(pair, pair, half ? 0x3232 : 0x1010);
+  } else {
+    const __half2 p = *reinterpret_cast<const __half2*>(&pair);
+    const __half2 b = half ? __high2half2(p) : __low2half2(p);
+    return *reinterpret_cast<const std::uint32_t*>(&b);
+  }
 }
 
 // fp16x2 to bf16x2, for values that bf16 holds.
@@ -49,22 +62,28 @@ __device__ __forceinline__ std::uint32_t f16x2_to_bf16x2(std::uint32_t h) {
   return *reinterpret_cast<const std::uint32_t*>(&b);
 }
 
-// Eight e2m1 codes times a pair of equal scales.
+// Factors that the compiler must not turn into shifts and additions: those share a pipe with the masks, and that
+// pipe is the one that streaming keys would wait for (7 instead of 11 instructions there for 8 elements).
+static __constant__ std::uint32_t kUp[2] = {512, 2};
+
+// Eight e2m1 codes times one half of a pair of scales. (An operand of a half multiplication is either half of a
+// register at no cost.)
 template <bool Bf16>
-__device__ __forceinline__ void unpack_e2m1(std::uint32_t w, std::uint32_t scale, std::uint32_t* h) {
+__device__ __forceinline__ void unpack_e2m1(std::uint32_t w, std::uint32_t pair, int half, std::uint32_t* h) {
+  const std::uint32_t scale = broadcast_half<Bf16>(pair, half);
   if constexpr (Bf16) {
     h[0] = multiply2<true>(((w << 12) & 0x80008000u) | ((w << 6) & 0x01C001C0u), scale);
     h[1] = multiply2<true>(((w << 8) & 0x80008000u) | ((w << 2) & 0x01C001C0u), scale);
     h[2] = multiply2<true>(((w << 4) & 0x80008000u) | ((w >> 2) & 0x01C001C0u), scale);
     h[3] = multiply2<true>((w & 0x80008000u) | ((w >> 6) & 0x01C001C0u), scale);
   } else {
-    // Four high bytes at once: sign to bit 7, magnitude to bits 3..1.
-    const std::uint32_t even = ((w << 4) & 0x80808080u) | ((w << 1) & 0x0E0E0E0Eu);
-    const std::uint32_t odd = (w & 0x80808080u) | ((w >> 3) & 0x0E0E0E0Eu);
-    h[0] = multiply2<false>(permute_bytes(even, 0, 0x1404), scale);
-    h[1] = multiply2<false>(permute_bytes(even, 0, 0x3424), scale);
-    h[2] = multiply2<false>(permute_bytes(odd, 0, 0x1404), scale);
-    h[3] = multiply2<false>(permute_bytes(odd, 0, 0x3424), scale);
+    // A code n = smmm at bits 4..1 of a byte: adding 0x70 carries s from bit 4 to bit 7 and leaves rubbish in bits
+    // 6..4 only, which the mask drops. As multiplications and additions, that is, not on the pipe that logic uses.
+    const std::uint32_t even = w & 0x0F0F0F0Fu, odd = (w >> 4) & 0x0F0F0F0Fu;
+    h[0] = multiply2<false>((even * kUp[0] + 0x70707000u) & 0x8E008E00u, scale);  // elements 0, 4
+    h[1] = multiply2<false>((even * kUp[1] + 0x70707070u) & 0x8E008E00u, scale);    // 2, 6
+    h[2] = multiply2<false>((odd * kUp[0] + 0x70707000u) & 0x8E008E00u, scale);   // 1, 5
+    h[3] = multiply2<false>((odd * kUp[1] + 0x70707070u) & 0x8E008E00u, scale);     // 3, 7
   }
 }
 
@@ -101,26 +120,23 @@ struct Operands {
   // Where load i of a lane begins in a key row.
   static __device__ __forceinline__ int key_offset(int i, int c) { return 64 * i + 16 * c; }
 
-  // A row's scales as a lane needs them: two pairs of equal 16-bit values.
-  struct Scale {
-    std::uint32_t pair[2];
-  };
-  // From the word that holds groups 4(c/2)..4(c/2)+3.
-  static __device__ __forceinline__ Scale scale(std::uint32_t word, int c) {
-    Scale s{};
+  // A row's scales as a lane needs them: a pair of 16-bit values, for groups 2c and 2c + 1.
+  using Scale = std::uint32_t;
+  // From the words that hold groups 4(c/2)..4(c/2)+3 of two rows.
+  static __device__ __forceinline__ void scales(const std::uint32_t (&word)[2], int c, Scale (&s)[2]) {
     if constexpr (kKeyScales) {
-      std::uint32_t two = A::e4m3x2((word >> ((c & 1) * 16)) & 0x7F7Fu);  // the format is unsigned
-      if constexpr (kBf16) two = multiply2<true>(f16x2_to_bf16x2(two), 0x7A807A80u);
-      s.pair[0] = permute_bytes(two, two, 0x1010);
-      s.pair[1] = permute_bytes(two, two, 0x3232);
+      // The format is unsigned: bit 7 goes.
+      const std::uint32_t four = permute_bytes(word[0], word[1], c & 1 ? 0x7632 : 0x5410) & 0x7F7F7F7Fu;
+      s[0] = A::e4m3x2(four), s[1] = A::e4m3x2(four >> 16);
+      if constexpr (kBf16)
+        for (Scale& x : s) x = multiply2<true>(f16x2_to_bf16x2(x), 0x7A807A80u);
     }
-    return s;
   }
 
   // Registers 4i..4i+3 (k-steps 2i and 2i+1) of a key row.
-  static __device__ __forceinline__ void quarter(const Raw& raw, const Scale& s, int i, std::uint32_t* h) {
+  static __device__ __forceinline__ void quarter(const Raw& raw, Scale s, int i, std::uint32_t* h) {
     if constexpr (K == Element::e2m1) {
-      unpack_e2m1<kBf16>(word_of(raw.v[0], i), s.pair[i / 2], h);
+      unpack_e2m1<kBf16>(word_of(raw.v[0], i), s, i / 2, h);
     } else if constexpr (K == Element::e4m3) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
@@ -132,9 +148,7 @@ struct Operands {
       h[0] = raw.v[i].x, h[1] = raw.v[i].y, h[2] = raw.v[i].z, h[3] = raw.v[i].w;
     }
   }
-  static __device__ __forceinline__ void fragment(const Raw& raw, std::uint32_t scale_word, int c,
-                                                  std::uint32_t (&h)[16]) {
-    const Scale s = scale(scale_word, c);
+  static __device__ __forceinline__ void fragment(const Raw& raw, Scale s, std::uint32_t (&h)[16]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) quarter(raw, s, i, h + 4 * i);
   }
@@ -147,12 +161,14 @@ struct Operands {
       Raw raw;
 #pragma unroll
       for (int i = 0; i < kKeyLoads; ++i) raw.v[i] = load(row + key_offset(i, c));
-      std::uint32_t word = 0;
+      Scale s[2] = {};
       if constexpr (kQueryScales) {
-        const std::uint8_t* s = scale_row + (c / 2) * scale_layout::kSecondHalf + (c % 2) * 2;
-        word = (s[0] | std::uint32_t{s[1]} << 8) << ((c & 1) * 16);
+        const std::uint8_t* at = scale_row + (c / 2) * scale_layout::kSecondHalf + (c % 2) * 2;
+        const std::uint32_t word = (at[0] | std::uint32_t{at[1]} << 8) << ((c & 1) * 16);
+        const std::uint32_t words[2] = {word, word};
+        scales(words, c, s);
       }
-      fragment(raw, word, c, h);
+      fragment(raw, s[0], h);
     } else if constexpr (K == Element::e2m1) {  // 16-bit queries, elements 32c..32c+31
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -161,8 +177,8 @@ struct Operands {
           h[4 * i] = permute_bytes(v.x, v.z, 0x5410), h[4 * i + 1] = permute_bytes(v.x, v.z, 0x7632);
           h[4 * i + 2] = permute_bytes(v.y, v.w, 0x5410), h[4 * i + 3] = permute_bytes(v.y, v.w, 0x7632);
         } else {
-          h[4 * i] = permute_bytes(v.x, v.y, 0x5410), h[4 * i + 1] = permute_bytes(v.z, v.w, 0x5410);
-          h[4 * i + 2] = permute_bytes(v.x, v.y, 0x7632), h[4 * i + 3] = permute_bytes(v.z, v.w, 0x7632);
+          h[4 * i] = permute_bytes(v.x, v.z, 0x5410), h[4 * i + 1] = permute_bytes(v.y, v.w, 0x5410);
+          h[4 * i + 2] = permute_bytes(v.x, v.z, 0x7632), h[4 * i + 3] = permute_bytes(v.y, v.w, 0x7632);
         }
       }
     } else {  // 16-bit queries beside e4m3 keys, elements 64i + 16c..

@@ -86,7 +86,8 @@ void launch(const char* operation, const void* kernel, const KernelLaunch& k, vo
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(k.blocks));
+  config.gridDim = dim3(static_cast<unsigned>(k.blocks), static_cast<unsigned>(k.blocks_y),
+                        static_cast<unsigned>(k.blocks_z));
   config.blockDim = dim3(static_cast<unsigned>(k.threads));
   config.dynamicSmemBytes = static_cast<std::size_t>(k.shared_bytes);
   config.stream = static_cast<cudaStream_t>(to.stream);

@@ -32,7 +32,7 @@ class DeviceGuard {
 // still runs (programmatic dependent launch); it must wait_for_previous() (dependent.cuh) before it
 // touches memory.
 struct KernelLaunch {
-  std::int64_t blocks = 1;
+  std::int64_t blocks = 1, blocks_y = 1, blocks_z = 1;
   int threads = 256;
   int shared_bytes = 0;
   bool overlaps = false;

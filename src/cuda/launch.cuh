@@ -19,6 +19,12 @@ struct ScoreEntry {
 template <class Ops>
 ScoreEntry register_entry(const ScoreKernel& k, bool aligned) {
   if (!aligned) return {score_registers<Ops, 4, false>, 0};
+  if (k.schedule == Schedule::cells) {
+    if (k.tile.rows == 8) return {score_cells<Ops, 1>, 0};
+    if constexpr (Ops::kKeyScales)
+      if (k.tile.rows == 16) return {score_cells<Ops, 2>, 0};
+    return {score_cells<Ops, 4>, 0};
+  }
   if (k.tile.rows == 8) return {score_registers<Ops, 1, true>, shared_bytes<Ops, true>()};
   if constexpr (Ops::kKeyScales)
     if (k.tile.rows == 16) return {score_registers<Ops, 2, true>, shared_bytes<Ops, true>()};
@@ -74,6 +80,7 @@ inline ScoreParams score_params(const ScoreProblem& x, const ScoreKernel& k, Tok
   p.fill_lanes = k.fill_lanes, p.fill_columns = k.fill_columns;
   p.fill_token_parts = static_cast<unsigned>(ceil_div(p.range_end - p.range_begin, k.fill_lanes));
   p.fill_column_parts = static_cast<unsigned>(ceil_div(x.max_k_tiles, k.fill_columns));
+  p.fills = k.fills, p.cell_tiles = k.cell_tiles;
   if (k.fills) p.fill_parts = static_cast<unsigned>(p.fill_token_parts * p.fill_column_parts * x.out_heads());
   return p;
 }
@@ -88,9 +95,10 @@ void launch_score(const ScoreProblem& problem, const ScorePlan& plan, const Laun
     const ScoreKernel& k = plan.kernel[i];
     const ScoreEntry entry = entry_of(problem, k, plan.aligned);
     ScoreParams params = score_params(problem, k, range);
+    const bool cells = k.schedule == Schedule::cells;
     void* arguments[] = {&params};
     cuda::launch("score", reinterpret_cast<const void*>(entry.function),
-                 {.blocks = k.blocks, .threads = k.threads, .shared_bytes = entry.shared_bytes}, arguments, launch);
+                 {.blocks = k.blocks, .blocks_y = k.cell_tiles * (cells ? k.tile.units : 1), .blocks_z = k.cell_batch, .threads = k.threads, .shared_bytes = entry.shared_bytes}, arguments, launch);
   }
 }
 

@@ -8,6 +8,7 @@ namespace {
 constexpr int kWarp = 32;
 constexpr int kMaxRegisterRows = 32;
 constexpr int kSharedRows = 128;
+constexpr std::int64_t kMaxCells = 4096;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -31,6 +32,21 @@ ScoreKernel kernel_of(const ScoreProblem& p, Schedule schedule, int rows, int bl
   const std::int64_t stores = ceil_div(p.q.tokens, k.fill_lanes) * p.out_heads() * ceil_div(p.max_k_tiles, step);
   k.fill_columns = static_cast<int>(step * std::clamp<std::int64_t>(ceil_div(stores, warps * 2), 16, 1 << 20));
   return k;
+}
+
+// Where the bounds allow few result blocks, each gets a block of threads, and the fewer, the more warps.
+void use_cells(const ScoreProblem& p, const DeviceInfo& device, bool aligned, ScoreKernel& k) {
+  const std::int64_t tokens = std::min(p.requests.max_seqlen_q, p.q.tokens);
+  const std::int64_t columns = std::min(p.max_k_tiles, kMaxCells), batch = std::min(p.requests.batch, kMaxCells);
+  const std::int64_t tiles = ceil_div(tokens, k.tile.tokens);
+  if (!aligned || batch == 0 || columns != p.max_k_tiles || tiles * k.tile.units > kMaxCells) return;
+  const std::int64_t cells = columns * batch * tiles * k.tile.units;
+  if (cells > kMaxCells) return;
+  k.schedule = Schedule::cells;
+  k.blocks = static_cast<int>(columns);
+  k.cell_tiles = static_cast<int>(tiles);
+  k.cell_batch = static_cast<int>(batch);
+  k.threads = kWarp * (cells <= device.sms * 4 ? 8 : cells <= device.sms * 8 ? 4 : 2);
 }
 
 }  // namespace
@@ -73,7 +89,9 @@ ScorePlan plan_score(const ScoreProblem& p, const ScoreTuning& tuning, const Dev
   const int register_rows = rows <= 8 && plan.aligned ? 8 : rows <= 16 && plan.aligned && p.k.type == Element::e2m1 ? 16 : kMaxRegisterRows;
   if (is_short) {
     plan.kernels = 1;
-    plan.kernel[0] = kernel_of(p, Schedule::rows_in_registers, register_rows, device.sms * tuning.register_blocks_per_sm(register_rows));
+    ScoreKernel& k = plan.kernel[0];
+    k = kernel_of(p, Schedule::rows_in_registers, register_rows, device.sms * tuning.register_blocks_per_sm(register_rows));
+    use_cells(p, device, plan.aligned, k);
     return plan;
   }
 
@@ -107,6 +125,7 @@ std::string to_string(const ScorePlan& plan) {
     const TileShape& t = k.tile;
     if (i) text += "; ";
     text += k.schedule == Schedule::warpgroup        ? "wgmma"
+            : k.schedule == Schedule::cells          ? "mma, a block of threads a cell"
             : k.schedule == Schedule::rows_in_shared ? "mma, queries in shared memory"
                                                      : "mma, queries in registers";
     text += ": " + std::to_string(k.blocks) + " x " + std::to_string(k.threads) + " threads, tiles of " +

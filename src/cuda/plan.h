@@ -36,6 +36,7 @@ struct TileShape {
 
 enum class Schedule : std::uint8_t {
   rows_in_registers,  // mma.sync; a warp takes a block, queries stay in registers
+  cells,              // the same, one block of threads for each result block that the bounds allow
   rows_in_shared,     // mma.sync; a warp takes a block, queries lie in shared memory
   warpgroup,          // wgmma; a warpgroup takes a block, queries lie in shared memory
 };
@@ -44,6 +45,7 @@ struct ScoreKernel {
   Schedule schedule = Schedule::rows_in_registers;
   TileShape tile;
   int blocks = 1, threads = 256;
+  int cell_tiles = 1, cell_batch = 1;  // cells: blocks counts columns; the grid's y = units * cell_tiles, z = batch
   // Requests with a number of tokens in [min_tokens, max_tokens] are this kernel's.
   std::int64_t min_tokens = 0, max_tokens = 0;
   bool fills = true;      // writes the -inf tails
@@ -59,7 +61,7 @@ struct ScorePlan {
 
 // What the folders choose.
 struct ScoreTuning {
-  int blocks_per_sm_8 = 3, blocks_per_sm_16 = 2, blocks_per_sm_32 = 2;  // rows in registers, by rows
+  int blocks_per_sm_8 = 2, blocks_per_sm_16 = 2, blocks_per_sm_32 = 1;  // rows in registers, by rows
   int register_blocks_per_sm(int rows) const {
     return rows == 8 ? blocks_per_sm_8 : rows == 16 ? blocks_per_sm_16 : blocks_per_sm_32;
   }

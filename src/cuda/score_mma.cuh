@@ -45,13 +45,14 @@ template <class Ops, int Tiles, bool Masked>
 __device__ __forceinline__ void score_group(const typename Ops::Raw (&raw)[2], const std::uint32_t (&word)[2], int lane,
                                             const QueryFragments<Tiles>& q, int row, const int (*visible)[2],
                                             Maxima<Tiles>& m) {
-  const auto sx = Ops::scale(word[0], lane % 4), sy = Ops::scale(word[1], lane % 4);
+  typename Ops::Scale scale[2] = {};
+  Ops::scales(word, lane % 4, scale);
   float d[Tiles][4] = {};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {  // two k-steps at a time, to save registers
     std::uint32_t x[4], y[4];
-    Ops::quarter(raw[0], sx, i, x);
-    Ops::quarter(raw[1], sy, i, y);
+    Ops::quarter(raw[0], scale[0], i, x);
+    Ops::quarter(raw[1], scale[1], i, y);
 #pragma unroll
     for (int s = 0; s < 2; ++s)
 #pragma unroll
@@ -114,12 +115,12 @@ __device__ __forceinline__ void load_queries(const ScoreParams& p, const Segment
 
 // Groups [first, last) of one block, any block: masks, clamps rows of flat keys, does not pipeline.
 template <class Ops, int Tiles, bool Aligned>
-__device__ __forceinline__ void score_block(const ScoreParams& p, const Segment& s, int block, int key_head,
-                                            int first, int last, int lane, const QueryFragments<Tiles>& q,
+__device__ __forceinline__ void score_block(const ScoreParams& p, const Segment& s, int block, std::int32_t page,
+                                            int key_head, int first, int last, int lane, const QueryFragments<Tiles>& q,
                                             Maxima<Tiles>& m) {
   constexpr int kBatch = Ops::kKeyLoads == 4 ? 1 : 2;
   clear<Tiles>(m);
-  const KeyBlock k = key_block(p, s.rows, block, page_id(p, s.rows.b, block), key_head);
+  const KeyBlock k = key_block(p, s.rows, block, page, key_head);
   if (!k.exists) return;
   int visible[Tiles][2];
 #pragma unroll
@@ -229,17 +230,22 @@ __device__ __forceinline__ void stream_blocks(const ScoreParams& p, const Segmen
       exists = exists >> 1 | unsigned{keys.exists} << (R::kStages - 2);
       load_stage();
       const auto& from = ring.stage[use];
-#pragma unroll 1
-      for (int j = 0; j < R::kStageGroups; ++j) {
-        std::uint32_t word[2] = {};
-        typename Ops::Raw raw[2];
+      std::uint32_t word[2][4] = {};
+      if constexpr (Ops::kKeyScales)
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-          if constexpr (Ops::kKeyScales) word[h] = reinterpret_cast<const std::uint32_t*>(&from.scales[h][lane / 2])[j];
+          const uint4 v = from.scales[h][lane / 2];
+          word[h][0] = v.x, word[h][1] = v.y, word[h][2] = v.z, word[h][3] = v.w;
+        }
+#pragma unroll
+      for (int j = 0; j < R::kStageGroups; ++j) {
+        const std::uint32_t words[2] = {word[0][j], word[1][j]};
+        typename Ops::Raw raw[2];
+#pragma unroll
+        for (int h = 0; h < 2; ++h)
 #pragma unroll
           for (int i = 0; i < Ops::kKeyLoads; ++i) raw[h].v[i] = from.keys[(j * 2 + h) * Ops::kKeyLoads + i][lane];
-        }
-        score_group<Ops, Tiles, false>(raw, word, lane, q, 0, nullptr, m);
+        score_group<Ops, Tiles, false>(raw, words, lane, q, 0, nullptr, m);
       }
       use = use + 1 == R::kStages ? 0 : use + 1;
       __syncwarp();
@@ -257,7 +263,7 @@ constexpr int shared_bytes() {
 }
 
 // As many as registers allow.
-constexpr int blocks_per_sm(int tiles) { return tiles == 1 ? 3 : 2; }
+constexpr int blocks_per_sm(int tiles) { return tiles == 4 ? 1 : 2; }
 
 template <class Ops, int Tiles, bool Aligned>
 __global__ void __launch_bounds__(kThreads, blocks_per_sm(Tiles)) score_registers(const __grid_constant__ ScoreParams p) {
@@ -303,7 +309,7 @@ __global__ void __launch_bounds__(kThreads, blocks_per_sm(Tiles)) score_register
       __syncwarp();
       if (lane == 0) {
         s = found;
-        if (found.column_end - found.column > left) s.column_end = found.column + static_cast<int>(left);
+        s.column_end = found.end_of(left);
       }
       __syncwarp();
       at += s.column_end - s.column;
@@ -343,8 +349,8 @@ __global__ void __launch_bounds__(kThreads, blocks_per_sm(Tiles)) score_register
       }
 #pragma unroll 1
       for (; column < s.column_end; ++column) {
-        score_block<Ops, Tiles, Aligned>(p, s, block_of(p, column), heads.key_head, part * groups, (part + 1) * groups,
-                                         lane, q, m);
+        score_block<Ops, Tiles, Aligned>(p, s, block_of(p, column), page_id(p, s.rows.b, block_of(p, column)),
+                                         heads.key_head, part * groups, (part + 1) * groups, lane, q, m);
         float value = reduce_keys<Tiles>(m, lane);
         if (parts > 1) {
           if (is_speaker<Tiles>(lane)) rows[row_of_lane<Tiles>(lane)] = value;
@@ -358,6 +364,71 @@ __global__ void __launch_bounds__(kThreads, blocks_per_sm(Tiles)) score_register
     }
   }
   fill_tails(p);
+}
+
+// One block of threads for each (column, unit and tile, request) that the bounds allow, where they allow few: no
+// adding up, the shortest way from the lengths to the result. Its warps share the keys; it also writes -inf where
+// nothing is visible.
+template <class Ops, int Tiles>
+__global__ void __launch_bounds__(kThreads) score_cells(const __grid_constant__ ScoreParams p) {
+  __shared__ float rows_of_warp[kWarps][Tiles * 8];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32, column = blockIdx.x;
+  Segment s;
+  s.rows = rows_of(p, blockIdx.z);
+  const int tile = p.cell_tiles == 1 ? 0 : blockIdx.y % p.cell_tiles;
+  s.unit = p.cell_tiles == 1 ? blockIdx.y : blockIdx.y / p.cell_tiles;
+  s.first = s.rows.begin + tile * p.tile.tokens;
+  s.tokens = min(s.rows.end - s.first, p.tile.tokens);
+  const bool live = s.tokens > 0 && column < columns_of_tile(p, s.rows, tile);
+  const int block = block_of(p, column);
+  float result = -INFINITY;
+  HeadChunk heads;
+#pragma unroll 1
+  for (int pass = 0; pass < p.tile.passes; ++pass) {
+    heads = head_chunk(p, s.unit, pass);
+    if (!live) continue;
+    QueryFragments<Tiles> q;
+    Maxima<Tiles> m;
+    const std::int32_t page = page_id(p, s.rows.b, block);
+    load_queries<Ops, Tiles, true>(p, s, heads, lane, q);
+    const int each = kGroups / warps;
+    score_block<Ops, Tiles, true>(p, s, block, page, heads.key_head, warp * each, (warp + 1) * each, lane, q, m);
+    const float value = reduce_keys<Tiles>(m, lane);
+    if (pass > 0) __syncthreads();
+    if (is_speaker<Tiles>(lane)) rows_of_warp[warp][row_of_lane<Tiles>(lane)] = value;
+    __syncthreads();
+    if (warp == 0) {
+      float* const rows = rows_of_warp[0];
+      float v = -INFINITY;
+      if (lane < Tiles * 8)
+        for (int w = 0; w < warps; ++w) v = fmaxf(v, rows_of_warp[w][lane]);
+      if (p.folds) {
+        __syncwarp();
+        if (lane < Tiles * 8) rows[lane] = v;
+        __syncwarp();
+        if (lane < s.tokens) result = fmaxf(result, fold_heads(p.tile, rows, heads.heads, lane));
+      } else {
+        result = v;
+      }
+    }
+  }
+  if (warp > 0) return;
+  if (lane < Tiles * 8)
+    if (float* out = row_target(p, s, heads, lane)) out[column * p.out_column_stride] = finish<Ops>(result, global_scale(p));
+  if (!p.fills || tile > 0) return;
+  // Tokens that nobody owns: before the first request, after the last, beyond max_seqlen_q.
+  const int outputs = p.folds ? 1 : heads.heads, first_head = p.folds ? s.unit : heads.first_head;
+  const auto mask = [&](std::int64_t begin, std::int64_t end) {
+    begin = max(begin, p.range_begin), end = min(end, p.range_end);
+    for (std::int64_t t = begin + lane; t < end; t += 32)
+      for (int h = 0; h < outputs; ++h)
+        p.out[(first_head + h) * p.out_head_stride + (t - p.range_begin) * p.out_token_stride +
+              column * p.out_column_stride] = -INFINITY;
+  };
+  const int b = s.rows.b;
+  if (b == 0) mask(0, s.rows.q_begin);
+  mask(static_cast<std::int64_t>(s.rows.q_begin) + s.rows.tokens, most(0, least(p.lengths.cu_q[b + 1], p.lengths.q_tokens)));
+  if (b + 1 == p.lengths.batch) mask(most(0, p.lengths.cu_q[b + 1]), p.range_end);
 }
 
 }  // namespace kvscout::cuda

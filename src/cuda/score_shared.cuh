@@ -61,8 +61,8 @@ __global__ void __launch_bounds__(kThreads, 1) score_shared(const __grid_constan
   for (std::int64_t at = run.begin; at < run.end;) {
     const Segment s = list.seek(at);
     const std::int64_t left = run.end - at;
-    const int end = s.column_end - s.column < left ? s.column_end : s.column + static_cast<int>(left);
-    at += end - s.column;
+    const int end = s.end_of(left);
+    at += s.left < left ? s.left : left;
     const int seen_by_all = s.rows.limit(s.first, p.lengths.causal);
     for (int pass = 0; pass < p.tile.passes; ++pass) {
       const HeadChunk heads = head_chunk(p, s.unit, pass);
@@ -91,9 +91,12 @@ __global__ void __launch_bounds__(kThreads, 1) score_shared(const __grid_constan
           for (int g = 0; g < kGroups; g += kStep) {
             std::uint32_t a[kStep][2][16];
 #pragma unroll
-            for (int j = 0; j < kStep; ++j)
+            for (int j = 0; j < kStep; ++j) {
+              typename Ops::Scale s[2] = {};
+              Ops::scales(word[j], lane % 4, s);
 #pragma unroll
-              for (int h = 0; h < 2; ++h) Ops::fragment(raw[j][h], word[j][h], lane % 4, a[j][h]);
+              for (int h = 0; h < 2; ++h) Ops::fragment(raw[j][h], s[h], a[j][h]);
+            }
             if (g + kStep < kGroups) load(g + kStep);
 #pragma unroll
             for (int t = 0; t < kSharedTiles; ++t) {

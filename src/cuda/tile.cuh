@@ -40,6 +40,8 @@ struct ScoreParams {
   std::int64_t all_columns;
   unsigned fill_parts, fill_token_parts, fill_column_parts;
   int fill_lanes, fill_columns;
+  int cell_tiles;  // tiles of a request in a grid of cells
+  bool fills;
 };
 
 // Request b as this kernel answers it.
@@ -90,7 +92,17 @@ struct Segment {
   int tokens = 0;
   int unit = 0;
   int column = 0, column_end = 0;
+  std::int64_t left = 0;  // of the line until the end of the tile: columns, and what is left of its set-up
+
+  // The last column and one of a run that goes on for `count`.
+  __device__ int end_of(std::int64_t count) const {
+    const std::int64_t beyond = left - count;  // what others do
+    return beyond <= 0 ? column_end : max(column, column_end - static_cast<int>(min(beyond, std::int64_t{column_end})));
+  }
 };
+
+// What taking up a tile costs in a long schedule (staging queries), in columns.
+inline constexpr int kSetup = 3;
 
 // The line of work. `Level`: every tile of a request counts with the columns of the request's last token
 // (short queries, where the difference is nothing); otherwise with its own (causal tiles are skipped).
@@ -170,21 +182,27 @@ class WorkList {
     if (exists) r = rows_of(p_, b);
     const int tiles = tiles_of(p_, r);
     const bool level = Level || !p_.lengths.causal || tiles <= 1;
-    if (level && tiles) cost = static_cast<std::int64_t>(columns_of_tile(p_, r, tiles - 1)) * tiles;
+    if (level && tiles) cost = static_cast<std::int64_t>(cost_of_tile(r, tiles - 1)) * tiles;
     if constexpr (!Level)
       for (unsigned left = __ballot_sync(kAllLanes, !level); left; left &= left - 1) {
         const int owner = __ffs(left) - 1;
-        const std::int64_t sum = columns_of_all_tiles(rows_of(p_, __shfl_sync(kAllLanes, b, owner)));
+        const std::int64_t sum = cost_of_all_tiles(rows_of(p_, __shfl_sync(kAllLanes, b, owner)));
         if (lane_ == owner) cost = sum;
       }
     return cost * p_.tile.units;
   }
 
-  __device__ __forceinline__ std::int64_t columns_of_all_tiles(const Rows& r) const {
+  // A tile without columns costs nothing.
+  __device__ __forceinline__ int cost_of_tile(const Rows& r, int t) const {
+    const int columns = columns_of_tile(p_, r, t);
+    return Level || columns == 0 ? columns : columns + kSetup;
+  }
+
+  __device__ __forceinline__ std::int64_t cost_of_all_tiles(const Rows& r) const {
     const int tiles = tiles_of(p_, r);
     std::int64_t sum = 0;
 #pragma unroll 1
-    for (int t = lane_; t < tiles; t += 32) sum += columns_of_tile(p_, r, t);
+    for (int t = lane_; t < tiles; t += 32) sum += cost_of_tile(r, t);
     return __shfl_sync(kAllLanes, warp_inclusive_sum(sum, lane_), 31);
   }
 
@@ -193,36 +211,41 @@ class WorkList {
     s.rows = rows_of(p_, b);
     const int tiles = tiles_of(p_, s.rows);
     int t = 0;
+    int cost;  // of the tile
     if (Level || !p_.lengths.causal || tiles <= 1) {
-      s.column_end = columns_of_tile(p_, s.rows, tiles - 1);
-      s.column = static_cast<int>(x);
+      cost = cost_of_tile(s.rows, tiles - 1);
       if (tiles > 1 || p_.tile.units > 1) {
-        const auto row = static_cast<int>(x / s.column_end);
-        s.column = static_cast<int>(x - static_cast<std::int64_t>(row) * s.column_end);
+        const auto row = static_cast<int>(x / cost);
+        x -= static_cast<std::int64_t>(row) * cost;
         s.unit = row / tiles;
         t = row - s.unit * tiles;
       }
     } else {
       if (p_.tile.units > 1) {
-        const std::int64_t a_unit = columns_of_all_tiles(s.rows);
+        const std::int64_t a_unit = cost_of_all_tiles(s.rows);
         s.unit = static_cast<int>(x / a_unit);
         x -= s.unit * a_unit;
       }
+      cost = 0;
 #pragma unroll 1
       for (int t0 = 0; t0 < tiles; t0 += 32) {
-        const int c = t0 + lane_ < tiles ? columns_of_tile(p_, s.rows, t0 + lane_) : 0;
+        const int c = t0 + lane_ < tiles ? cost_of_tile(s.rows, t0 + lane_) : 0;
         const std::int64_t sum = warp_inclusive_sum<std::int64_t>(c, lane_);
         const unsigned beyond = __ballot_sync(kAllLanes, sum > x);
         if (beyond) {
           const int at = __ffs(beyond) - 1;
           t = t0 + at;
-          s.column_end = __shfl_sync(kAllLanes, c, at);
-          s.column = static_cast<int>(x - __shfl_sync(kAllLanes, sum, at)) + s.column_end;
+          cost = __shfl_sync(kAllLanes, c, at);
+          x -= __shfl_sync(kAllLanes, sum, at) - cost;
           break;
         }
         x -= __shfl_sync(kAllLanes, sum, 31);
       }
     }
+    const int setup = Level ? 0 : kSetup;
+    s.column_end = cost - setup;
+    s.column = max(0, static_cast<int>(x) - setup);
+    s.left = cost - x;
     s.first = s.rows.begin + t * p_.tile.tokens;
     s.tokens = min(s.rows.end - s.first, p_.tile.tokens);
     return s;

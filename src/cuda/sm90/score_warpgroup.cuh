@@ -28,26 +28,33 @@ struct KeySlot {
   uint4 scales[2][Ops::kKeyScales ? kThreads : 1];
 };
 
+// Where a lane's part lies in page 0.
+struct LanePart {
+  const std::uint8_t *keys, *scales;
+};
+
 template <class Ops, int N>
 struct WarpgroupShared {
   std::uint8_t queries[2][N * 128];  // k 0..63 and 64..127; 1024-byte aligned
   KeySlot<Ops> slot[2];
   std::int32_t page[2][kThreads];    // of the block after the next
+  LanePart part[kThreads];
   float maxima[2][2][4][N];          // warpgroup, parity of its block, warp
   float* target[N];                  // where a row (reduced heads: a token) is written, column 0
   int limit[N];                      // keys that a row sees
   bool exists[2][4];                 // warpgroup, its block modulo 4: the page lies in the pool
   std::int64_t sums[kThreads];
   // What a run of columns needs to know. Kept here because the accumulators take all registers.
-  volatile int begin, end, seen_by_all, key_head, request, k_begin, k_count, tokens, heads, pass;
-  volatile std::int64_t at;
+  volatile int end, seen_by_all, key_head, request, k_begin, k_count, tokens, heads, pass;
+  volatile std::int64_t at, next;
+  float scale;
 };
 
 // A tile's queries as the B operand, by the whole block of threads.
 template <class Ops, int N>
 __device__ __forceinline__ void stage_queries(const ScoreParams& p, const Segment& s, const HeadChunk& heads,
                                               WarpgroupShared<Ops, N>& shared) {
-#pragma unroll 1
+#pragma unroll 2
   for (int i = threadIdx.x; i < N * 4; i += kThreads) {
     const int n = i / 4, c = i % 4;
     std::uint32_t h[16];
@@ -73,7 +80,7 @@ __device__ __forceinline__ void finish_column(const ScoreParams& p, WarpgroupSha
                                               bool exists, int column, int warpgroup) {
   const int thread = threadIdx.x % 128;
   const std::int64_t offset = column * p.out_column_stride;
-  const float scale = cuda::global_scale(p);
+  const float scale = shared.scale;
   const bool folds = p.folds;
 #pragma unroll
   for (int n = thread; n < N; n += 128) {
@@ -110,51 +117,72 @@ __global__ void __launch_bounds__(kThreads, 1) score_warpgroup(const __grid_cons
   };
   const auto load_keys = [&](int column) {
     if (column >= shared.end) return;
-    cuda::Rows rows;
-    rows.k_begin = shared.k_begin, rows.k_count = shared.k_count;
-    const KeyBlock keys = cuda::key_block(p, rows, cuda::block_of(p, column), shared.page[slot_of(column, 2)][threadIdx.x],
-                                          shared.key_head);
-    if (threadIdx.x % 128 == 0) shared.exists[warpgroup][slot_of(column, 4)] = keys.exists;
-    if (!keys.exists) return;
     KeySlot<Ops>& to = shared.slot[slot_of(column, 2)];
+    const std::int64_t stride = static_cast<int>(p.k_token_stride);
+    if (p.paged) {
+      const std::int32_t page = shared.page[slot_of(column, 2)][threadIdx.x];
+      const bool exists = page >= 0 && page < p.pages;
+      if (threadIdx.x % 128 == 0) shared.exists[warpgroup][slot_of(column, 4)] = exists;
+      if (!exists) return;
+      const LanePart& part = shared.part[threadIdx.x];
+      const std::uint8_t* a = part.keys + page * p.k_page_stride;
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
+      for (int t = 0; t < 2; ++t)
 #pragma unroll
-      for (int t = 0; t < 2; ++t) {
-        const int row = min(64 * t + 16 * warp + lane / 4 + 8 * h, keys.last);
-        const std::uint8_t* a = keys.rows + row * static_cast<std::int64_t>(static_cast<int>(p.k_token_stride)) + 16 * c;
+        for (int h = 0; h < 2; ++h)
 #pragma unroll
-        for (int i = 0; i < Ops::kKeyLoads; ++i) cuda::copy_async<16>(&to.keys[t][h][i][threadIdx.x], a + 64 * i);
-        if constexpr (Ops::kKeyScales)
-          if (!p.paged)
+          for (int i = 0; i < Ops::kKeyLoads; ++i)
+            cuda::copy_async<16>(&to.keys[t][h][i][threadIdx.x], a + (64 * t + 8 * h) * stride + 64 * i);
+      if constexpr (Ops::kKeyScales) {
+        const std::uint8_t* scales = part.scales + page * p.scale_page_stride;
+        cuda::copy_async<16>(&to.scales[0][threadIdx.x], scales);
+        cuda::copy_async<16>(&to.scales[1][threadIdx.x], scales + 8 * 16);
+      }
+    } else {
+      cuda::Rows rows;
+      rows.k_begin = shared.k_begin, rows.k_count = shared.k_count;
+      const KeyBlock keys = cuda::key_block(p, rows, cuda::block_of(p, column), 0, shared.key_head);
+      if (threadIdx.x % 128 == 0) shared.exists[warpgroup][slot_of(column, 4)] = true;
+#pragma unroll
+      for (int t = 0; t < 2; ++t)
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const int row = min(64 * t + 16 * warp + lane / 4 + 8 * h, keys.last);
+          const std::uint8_t* a = keys.rows + row * stride + 16 * c;
+#pragma unroll
+          for (int i = 0; i < Ops::kKeyLoads; ++i) cuda::copy_async<16>(&to.keys[t][h][i][threadIdx.x], a + 64 * i);
+          if constexpr (Ops::kKeyScales)
             cuda::copy_async<4>(reinterpret_cast<std::uint32_t*>(&to.scales[h][threadIdx.x]) + warp / 2 + 2 * t,
                                 keys.scales + scale_layout::row_128x4(keys.scale_row + row * std::int64_t{p.k_heads}) +
                                     c / 2 * scale_layout::kSecondHalf);
-      }
-      if constexpr (Ops::kKeyScales)
-        if (p.paged)
-          cuda::copy_async<16>(&to.scales[h][threadIdx.x],
-                               keys.scales + c / 2 * scale_layout::kSecondHalf + (warp % 2 * 16 + lane / 4 + 8 * h) * 16);
+        }
     }
   };
 
-  if (threadIdx.x == 0) shared.at = cuda::run_of(list.total(), blockIdx.x, gridDim.x).begin, shared.pass = 0;
+  if (threadIdx.x == 0) {
+    shared.at = cuda::run_of(list.total(), blockIdx.x, gridDim.x).begin, shared.pass = 0;
+    shared.scale = cuda::global_scale(p);
+  }
   __syncthreads();
 #pragma unroll 1
   for (;;) {
     const std::int64_t at = shared.at, stop = cuda::run_of(list.total(), blockIdx.x, gridDim.x).end;
     if (at >= stop) break;
     const Segment s = list.seek(at);
-    const int end = s.column_end - s.column < stop - at ? s.column_end : s.column + static_cast<int>(stop - at);
+    const int end = s.end_of(stop - at);
     const HeadChunk heads = cuda::head_chunk(p, s.unit, shared.pass);
     stage_queries<Ops, N>(p, s, heads, shared);
     if (threadIdx.x == 0) {
-      shared.begin = s.column, shared.end = end;
+      shared.next = s.left < stop - at ? at + s.left : stop, shared.end = end;
       shared.seen_by_all = s.rows.limit(s.first, p.lengths.causal);
       shared.key_head = heads.key_head, shared.heads = heads.heads;
       shared.request = s.rows.b, shared.k_begin = s.rows.k_begin, shared.k_count = s.rows.k_count;
       shared.tokens = s.tokens;
     }
+    shared.part[threadIdx.x] = {
+        p.k + heads.key_head * p.k_head_stride + (16 * warp + lane / 4) * p.k_token_stride + 16 * c,
+        p.k_scale + heads.key_head * scale_layout::kPageBytes + c / 2 * scale_layout::kSecondHalf +
+            (warp % 2 * 16 + lane / 4) * 16};
     int column = s.column + warpgroup;
     __syncthreads();
 
@@ -173,15 +201,20 @@ __global__ void __launch_bounds__(kThreads, 1) score_warpgroup(const __grid_cons
       for (int t = 0; t < 2; ++t) {
         float d[N / 2];
         std::uint32_t a[2][16];
+        typename Ops::Scale scales[2] = {};
+        if constexpr (Ops::kKeyScales) {
+          std::uint32_t word[2];
+#pragma unroll
+          for (int h = 0; h < 2; ++h)
+            word[h] = reinterpret_cast<const std::uint32_t*>(&from.scales[h][threadIdx.x])[warp / 2 + 2 * t];
+          Ops::scales(word, c, scales);
+        }
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           typename Ops::Raw raw;
 #pragma unroll
           for (int i = 0; i < Ops::kKeyLoads; ++i) raw.v[i] = from.keys[t][h][i][threadIdx.x];
-          std::uint32_t word = 0;
-          if constexpr (Ops::kKeyScales)
-            word = reinterpret_cast<const std::uint32_t*>(&from.scales[h][threadIdx.x])[warp / 2 + 2 * t];
-          Ops::fragment(raw, word, c, a[h]);
+          Ops::fragment(raw, scales[h], a[h]);
         }
         wgmma_fence();
 #pragma unroll
@@ -236,7 +269,7 @@ __global__ void __launch_bounds__(kThreads, 1) score_warpgroup(const __grid_cons
     if (threadIdx.x == 0) {
       const int next = shared.pass + 1;
       shared.pass = next == p.tile.passes ? 0 : next;
-      if (next == p.tile.passes) shared.at = shared.at + (shared.end - shared.begin);
+      if (next == p.tile.passes) shared.at = shared.next;
     }
     __syncthreads();
   }
