@@ -9,10 +9,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <limits>
 #include <utility>
 
+#include "file_writer.h"
 #include "safetensors_header.h"
 
 namespace kvscout::safetensors {
@@ -67,32 +67,10 @@ class Descriptor {
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   int get() const { return fd_; }
-  bool close() { return ::close(std::exchange(fd_, -1)) == 0; }
 
  private:
   int fd_;
 };
-
-bool write_all(int fd, const void* data, std::size_t bytes) {
-  const char* next = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const ssize_t done = ::write(fd, next, std::min<std::size_t>(bytes, 1 << 30));
-    if (done < 0 && errno == EINTR) continue;
-    if (done < 0) return false;
-    next += done;
-    bytes -= static_cast<std::size_t>(done);
-  }
-  return true;
-}
-
-bool write_contents(int fd, const std::string& header, const std::vector<const View*>& order) {
-  std::uint8_t length[8];
-  for (int i = 0; i < 8; ++i)
-    length[i] = static_cast<std::uint8_t>(std::uint64_t{header.size()} >> 8 * i);
-  if (!write_all(fd, length, 8) || !write_all(fd, header.data(), header.size())) return false;
-  return std::all_of(order.begin(), order.end(),
-                     [&](const View* v) { return write_all(fd, v->data, v->bytes); });
-}
 
 }  // namespace
 
@@ -191,42 +169,22 @@ void write(const std::string& path, const Contents& contents) {
     return bits_of(a->second.dtype) > bits_of(b->second.dtype);
   });
   Header header{{}, contents.metadata};
-  std::vector<const View*> views;
   std::uint64_t at = 0;
   for (const Named* item : order) {
     const View& view = item->second;
     header.tensors[item->first] = {
         view.dtype, {view.shape.begin(), view.shape.end()}, {at, at + view.bytes}};
     at += view.bytes;
-    views.push_back(&view);
   }
   std::string text = header_text(header);
   text.resize((text.size() + 7) / 8 * 8, ' ');
 
-  struct stat info {};
-  const bool exists = ::stat(path.c_str(), &info) == 0;
-  if (exists && S_ISDIR(info.st_mode))
-    throw IoError("cannot write " + one_line(path) + ": is a directory");
-  if (exists && !S_ISREG(info.st_mode)) {
-    Descriptor fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
-    if (fd.get() < 0 || !write_contents(fd.get(), text, views) || !fd.close())
-      io_error("write", path);
-    return;
-  }
-  std::error_code unresolved;
-  const std::filesystem::path link = exists ? std::filesystem::canonical(path, unresolved) : "";
-  const std::string target = exists && !unresolved ? link.string() : path;
-  const std::string temporary = target + ".tmp" + std::to_string(::getpid());
-  Descriptor fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  if (fd.get() < 0) io_error("write", path);
-  // fsync before rename: some file systems find out only then that the disk is full.
-  if (!write_contents(fd.get(), text, views) || ::fsync(fd.get()) != 0 || !fd.close() ||
-      ::rename(temporary.c_str(), target.c_str()) != 0) {
-    const int reason = errno;
-    ::unlink(temporary.c_str());
-    errno = reason;
-    io_error("write", path);
-  }
+  std::uint8_t length[8];
+  for (int i = 0; i < 8; ++i)
+    length[i] = static_cast<std::uint8_t>(std::uint64_t{text.size()} >> 8 * i);
+  std::vector<Chunk> chunks{{length, 8}, {text.data(), text.size()}};
+  for (const Named* item : order) chunks.push_back({item->second.data, item->second.bytes});
+  if (!write_file(path, chunks)) io_error("write", path);
 }
 
 }  // namespace kvscout::safetensors
