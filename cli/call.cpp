@@ -77,15 +77,11 @@ Tensor Call::expected_for(const std::string& name) {
   return other.empty() ? Tensor() : in.named(other);
 }
 
-void Call::run(const std::function<void()>& work, std::size_t workspace_bytes) {
-  Workspace memory(workspace_bytes);
-  memory.give_to(options);
+void Call::timed(const std::function<void()>& work) {
   const Progress progress(operation_);
   const auto start = std::chrono::steady_clock::now();
   work();
   seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  options.workspace = nullptr;
-  options.workspace_bytes = 0;
 }
 
 Comparison Call::compare(const Result& r) {

@@ -9,6 +9,7 @@
 
 #include "compare.h"
 #include "inputs.h"
+#include "placed.h"
 
 namespace kvscout::tool {
 
@@ -43,8 +44,11 @@ class Call {
   // one.
   Tensor expected_for(const std::string& name);
 
-  // Does the work with a workspace of that size, timed.
-  void run(const std::function<void()>& work, std::size_t workspace_bytes = 0);
+  // Runs msa_topk_select, ... by the type of the arguments, timed.
+  template <class Args>
+  void run(const Args& args) {
+    timed([&] { run_operation(args, options); });
+  }
 
   // Needed only where scores are compared: the largest sums of |products|.
   std::function<std::vector<float>()> magnitudes;
@@ -52,6 +56,7 @@ class Call {
   int finish();  // compares, writes, reports; the exit code
 
  private:
+  void timed(const std::function<void()>& work);
   struct Result {
     std::string name;
     Tensor tensor;
@@ -64,22 +69,6 @@ class Call {
   std::vector<Result> results_;
   std::deque<std::vector<std::uint64_t>> owned_;
   double seconds_ = 0;
-};
-
-// Memory for a call: 256-byte aligned.
-class Workspace {
- public:
-  explicit Workspace(std::size_t bytes) : memory_(bytes ? bytes + 256 : 0), bytes_(bytes) {}
-  void give_to(Options& options) {
-    if (!bytes_) return;
-    const auto address = reinterpret_cast<std::uintptr_t>(memory_.data());
-    options.workspace = reinterpret_cast<void*>((address + 255) / 256 * 256);
-    options.workspace_bytes = bytes_;
-  }
-
- private:
-  std::vector<char> memory_;
-  std::size_t bytes_;
 };
 
 }  // namespace kvscout::tool

@@ -9,12 +9,13 @@
 namespace {
 
 constexpr const char* kFooter = R"(Examples:
-  kvscout info
+  kvscout info --plan --queries 4 --keys 1000000
   kvscout quantize keys.safetensors --as k -o k.safetensors
-  kvscout score problem.safetensors -o scores.safetensors
   kvscout score tests/golden/flat_hq4_hkv1_causal.safetensors --compare expected
+  kvscout select scores.safetensors --topk 16 -o ids.safetensors
   kvscout index problem.safetensors --topk 16 --force-end 1 -o ids.safetensors
-  kvscout show scores.safetensors --svg map.svg
+  kvscout append cache.safetensors new_keys.safetensors -o cache.safetensors
+  kvscout check --small
 
 Exit codes: 0 done; 1 a comparison or check failed; 2 wrong command line; 3 malformed file or refused
 arguments; 4 no back end or its device failed; 5 output not written or not enough memory.
@@ -37,7 +38,8 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", kvscout::version());
   app.require_subcommand(1);
   int exit_code = kOk;
-  for (const auto add : {add_info, add_quantize, add_score, add_select, add_index, add_append})
+  for (const auto add : {add_info, add_quantize, add_score, add_select, add_index, add_append,
+                         add_check})
     add(app, exit_code);
   try {
     app.parse(argc, argv);

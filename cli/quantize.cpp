@@ -58,7 +58,7 @@ int run_quantize(const CallOptions& asked, const std::string& prefix) {
   a.scales = call.result(prefix.empty() ? "scales" : prefix + "_scale", DType::u8,
                          {scale_layout::padded_rows(a.layout, rows),
                           scale_layout::padded_groups(a.layout, columns / 16)});
-  call.run([&] { run_operation(a, call.options); });
+  call.run(a);
   const float forward = a.a_global_sf.pointer ? *a.a_global_sf.pointer : a.a_global_sf.value;
   call.metadata["a_global_sf"] = fmt::format("{}", forward);
   if (!prefix.empty()) call.metadata[prefix + "_global_scale"] = fmt::format("{}", 1.0f / forward);
@@ -75,7 +75,7 @@ int run_append(const CallOptions& asked) {
   a.global_scale = call.in.scale("global_scale");
   call.add_result("k_cache_fp4", a.k_cache_fp4);
   call.add_result("k_cache_scale", a.k_cache_scale);
-  call.run([&] { run_operation(a, call.options); });
+  call.run(a);
   return call.finish();
 }
 

@@ -80,14 +80,12 @@ Tensor without_signs(const Tensor& t, std::vector<std::uint8_t>& copy) {
 }
 
 template <class Args>
-std::vector<float> magnitudes_of(Args a, Tensor Args::*q, Tensor Args::*k, Options options) {
+std::vector<float> magnitudes_of(Args a, Tensor Args::*q, Tensor Args::*k, const Options& options) {
   std::vector<std::uint8_t> q_copy, k_copy;
   a.*q = without_signs(a.*q, q_copy);
   a.*k = without_signs(a.*k, k_copy);
   std::vector<float> result(static_cast<std::size_t>(a.output.count()));
   a.output.data = result.data();
-  Workspace memory(workspace_of(a, options));
-  memory.give_to(options);
   run_operation(a, options);
   return result;
 }
@@ -99,7 +97,7 @@ int score(Call& call, Args a, Tensor Args::*q, Tensor Args::*k) {
   resolve_bounds(call.in, a, call.expected_for("max_score"));
   a.output = call.result("max_score", DType::f32,
                          {out_heads(a, a.*q, a.*k), a.max_k_tiles, tokens_of(a.*q)});
-  call.run([&] { run_operation(a, call.options); }, workspace_of(a, call.options));
+  call.run(a);
   call.magnitudes = [&] { return magnitudes_of(a, q, k, call.options); };
   return call.finish();
 }
@@ -129,7 +127,7 @@ int run_index(const CallOptions& asked) {
   const std::int64_t topk = std::clamp(a.topk, 0, kMaxTopk);  // the operation refuses others
   a.output = call.result("ids", DType::i32, {tokens, heads, topk});
   a.scores = call.result("scores", DType::f32, {tokens, heads, topk});
-  call.run([&] { run_operation(a, call.options); }, workspace_of(a, call.options));
+  call.run(a);
   return call.finish();
 }
 

@@ -26,7 +26,7 @@ int run_select(const CallOptions& asked) {
   a.output = call.result(
       "ids", DType::i32,
       {legal ? s.shape[2] : 0, legal ? s.shape[0] : 0, std::clamp(a.topk, 0, kMaxTopk)});
-  call.run([&] { run_operation(a, call.options); });
+  call.run(a);
   return call.finish();
 }
 

@@ -126,6 +126,7 @@ std::vector<BackendInfo> backends() {
   std::vector<BackendInfo> list;
   for (const Backend* b : all_backends()) {
     BackendInfo info{b->name, b->built_for, false, ""};
+    info.device = b->device;
     std::string why;
     info.available = b->runs_on(0, &why);
     info.status = info.available ? b->describe(0) : why;

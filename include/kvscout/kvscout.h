@@ -149,6 +149,7 @@ struct BackendInfo {
   std::string built_for;   // what its code was compiled for
   bool available = false;  // runs on this machine
   std::string status;      // the device, or why it does not run here; and who has run it
+  Device::Type device = Device::cpu;  // the memory that its calls work on
 };
 KVSCOUT_API std::vector<BackendInfo> backends();
 KVSCOUT_API const char* version();

@@ -215,6 +215,35 @@ TEST_F(Tool, HelpHasAnExampleForEveryVerb) {
   ASSERT_EQ(run("--version"), 0);
 }
 
+TEST_F(Tool, ChecksEveryBackendOfTheHost) {
+  ASSERT_EQ(run("check --filter select --small"), 0) << out << err;
+  const std::string last = out.substr(out.rfind('\n', out.size() - 2) + 1);
+  EXPECT_EQ(last.rfind("check passed: ", 0), 0u) << out;
+  ASSERT_EQ(run("check --filter select --small --json"), 0) << err;
+  const auto report = nlohmann::json::parse(out);
+  EXPECT_EQ(report["verdict"], "passed");
+  std::vector<std::string> ran;
+  int passed = 0;
+  for (const auto& backend : report["backends"]) {
+    EXPECT_EQ(backend["failed"], 0);
+    passed += backend["passed"].get<int>();
+    EXPECT_EQ(backend["passed"].get<int>() + backend["not_run"].get<int>(), report["cases"]);
+    if (backend["passed"] != 0) ran.push_back(backend["name"]);
+  }
+  EXPECT_EQ(report["passed"], passed);
+  for (const char* host : {"cpu", "reference"})
+    EXPECT_EQ(std::count(ran.begin(), ran.end(), host), 1) << out;
+
+  // One back end: the others are said to be not run.
+  ASSERT_EQ(run("check --filter select --small --backend reference --threads 1"), 0) << err;
+  EXPECT_NE(out.find("\nreference (any CPU; "), out.npos) << out;
+  EXPECT_NE(out.find("\ncpu: not run\n"), out.npos) << out;
+  ASSERT_EQ(run("check --list --filter select"), 0) << err;
+  EXPECT_GT(std::count(out.begin(), out.end(), '\n'), 5) << out;
+  expect_error(4, "check --backend nonesuch", "nonesuch");
+  expect_error(2, "check --filter nonesuch", "nonesuch");
+}
+
 TEST_F(Tool, WrongCommandLinesAreOneLine) {
   const std::string name = golden("flat_hq4_hkv1_causal"), to = " -o " + file("result");
   expect_error(2, "", "subcommand");

@@ -3,7 +3,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -13,7 +12,7 @@ namespace kvscout::gpu {
 
 inline void require(cudaError_t error, const char* what) {
   if (error != cudaSuccess)
-    throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error));
+    throw Error(Error::device_failure, std::string(what) + ": " + cudaGetErrorString(error));
 }
 
 class GpuMemory : public cases::Memory {
