@@ -15,11 +15,12 @@ constexpr const char* kFooter = R"(Examples:
   kvscout select scores.safetensors --topk 16 -o ids.safetensors
   kvscout index problem.safetensors --topk 16 --force-end 1 -o ids.safetensors
   kvscout append cache.safetensors new_keys.safetensors -o cache.safetensors
+  kvscout show scores.safetensors --svg map.svg
   kvscout check --small
 
 Exit codes: 0 done; 1 a comparison or check failed; 2 wrong command line; 3 malformed file or refused
 arguments; 4 no back end or its device failed; 5 output not written or not enough memory.
-Every error is one line on stderr.)";
+Every error is one line on stderr. docs/tool.md tells more.)";
 
 int fail(int code, const std::string& message) {
   fmt::print(stderr, "kvscout: {}\n", message);
@@ -39,7 +40,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   int exit_code = kOk;
   for (const auto add : {add_info, add_quantize, add_score, add_select, add_index, add_append,
-                         add_check})
+                         add_show, add_check})
     add(app, exit_code);
   try {
     app.parse(argc, argv);

@@ -151,6 +151,8 @@ ScoreFp4Args read_score_problem(Inputs& in) {
   return a;
 }
 
+std::int64_t heads_of_result(const ScoreFp4Args& a) { return out_heads(a, a.q_fp4, a.k_fp4); }
+
 void add_score(CLI::App& app, int& exit_code) {
   CLI::App* verb = app.add_subcommand("score", "score every block of keys for every query");
   verb->footer(

@@ -23,5 +23,6 @@ void add_select_options(CLI::App& verb, CallOptions& options);
 // Data and scales of msa_proxy_score_fp4; and the whole question, with bounds, without output.
 ScoreFp4Args read_score_fp4(Inputs& in);
 ScoreFp4Args read_score_problem(Inputs& in);
+std::int64_t heads_of_result(const ScoreFp4Args& a);
 
 }  // namespace kvscout::tool

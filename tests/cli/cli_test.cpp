@@ -215,6 +215,77 @@ TEST_F(Tool, HelpHasAnExampleForEveryVerb) {
   ASSERT_EQ(run("--version"), 0);
 }
 
+// Every command of docs/tool.md that is marked as shell, in order, in a folder that looks like the
+// repository.
+TEST_F(Tool, CommandsOfTheDocumentationRun) {
+  for (const char* name : {"tests", "examples"})
+    fs::create_directory_symlink(fs::path(REPOSITORY) / name, folder_ / name);
+  std::istringstream lines(text_of(REPOSITORY "/docs/tool.md"));
+  bool shell = false;
+  int commands = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind("```", 0) == 0) {
+      shell = line == "```sh";
+    } else if (shell) {
+      ASSERT_EQ(line.rfind("kvscout ", 0), 0u) << line;
+      EXPECT_EQ(run(line.substr(8), "cd " + folder_.string() + "; "), 0) << line << "\n"
+                                                                         << out << err;
+      EXPECT_NE(out, "") << line;
+      ++commands;
+    }
+  }
+  EXPECT_GE(commands, 15);
+}
+
+TEST_F(Tool, ShowsScoresAndChosenBlocks) {
+  const std::string name = golden("index_full_hq1_k32");  // 3 queries, 40 blocks, 32 chosen
+  const std::string use = " --use max_score=expected --use ids=expected_ids ";
+  ASSERT_EQ(run("show " + name + use + " --svg " + file("map.svg")), 0) << err;
+  const auto times = [](const std::string& text, const std::string& part) {
+    int n = 0;
+    for (std::size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++n;
+    return n;
+  };
+  EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 4) << out;
+  EXPECT_EQ(out.find('\033'), out.npos) << out;
+  const std::string svg = text_of(file("map.svg"));
+  EXPECT_EQ(svg.rfind("<svg ", 0), 0u);
+  EXPECT_NE(svg.find("</svg>\n"), svg.npos);
+  // Seen by the expected ids and scores themselves: a dot a chosen block, a cell a finite score.
+  const st::File source(name);
+  const st::View& ids = source.contents().tensors.at("expected_ids");
+  const st::View& scores = source.contents().tensors.at("expected");
+  int chosen = 0, finite = 0;
+  for (std::size_t i = 0; i < ids.bytes; i += 4) {
+    std::int32_t id;
+    std::memcpy(&id, ids.data + i, 4);
+    chosen += id >= 0;
+  }
+  for (std::size_t i = 0; i < scores.bytes; i += 4) {
+    float score;
+    std::memcpy(&score, scores.data + i, 4);
+    finite += score > -1e30f;
+  }
+  EXPECT_EQ(times(out, "\u2022"), chosen + 1) << out;  // one in the legend
+  EXPECT_EQ(times(svg, "stroke=\"#0c8\""), chosen);
+  EXPECT_EQ(times(svg, "<rect x="), finite);
+  ASSERT_EQ(run("show " + name + use + "--json"), 0) << err;
+  const auto report = nlohmann::json::parse(out);
+  EXPECT_EQ(report["blocks"], 40);
+  EXPECT_EQ(report["queries"], 3);
+  EXPECT_LT(report["least"], report["greatest"]);
+
+  ASSERT_EQ(run("show " + name + " --width 7 --height 2 --color always"), 0) << err;
+  EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 3) << out;
+  EXPECT_EQ(times(out, "\033[48;5;"), 14) << out;  // computed scores: every cell sees something
+  expect_error(2, "show " + name + " --head 1", "1 heads");
+  expect_error(2, "show " + name + " --color blue", "--color");
+  expect_error(3, "show " + name + " --use ids=expected_ids --use max_score=num_valid_pages",
+               "max_score");
+  expect_error(5, "show " + name + " --svg /dev/full", "No space left");
+  expect_error(5, "show " + name + " --svg " + file("no/such/result"), "No such file");
+}
+
 TEST_F(Tool, ChecksEveryBackendOfTheHost) {
   ASSERT_EQ(run("check --filter select --small"), 0) << out << err;
   const std::string last = out.substr(out.rfind('\n', out.size() - 2) + 1);
