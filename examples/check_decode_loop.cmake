@@ -1,0 +1,18 @@
+# Runs the decode loop (PROGRAM): every query is the key of an earlier token, whose block must be among those read,
+# and the last block is always read.
+execute_process(COMMAND ${PROGRAM} OUTPUT_VARIABLE out ERROR_VARIABLE error RESULT_VARIABLE status)
+string(REGEX MATCHALL "[^\n]+" lines "${out}")
+list(LENGTH lines count)
+if(NOT status EQUAL 0 OR NOT count EQUAL 6)
+  message(FATAL_ERROR "the example ended with ${status} and printed:\n${out}${error}")
+endif()
+foreach(line IN LISTS lines)
+  string(REGEX MATCH "^ *([0-9]+) keys, asks for block ([0-9]+): reads (.*)$" found "${line}")
+  set(asked ${CMAKE_MATCH_2})
+  set(read " ${CMAKE_MATCH_3} ")
+  math(EXPR last "(${CMAKE_MATCH_1} - 1) / 128")
+  if(NOT found OR NOT read MATCHES " ${asked} " OR NOT read MATCHES " ${last} ")
+    message(FATAL_ERROR "a block is missing: ${line}")
+  endif()
+endforeach()
+message("${out}")
