@@ -159,11 +159,10 @@ inline std::uint8_t quantize_plain(const float* x, float global, std::uint8_t* c
   return scale;
 }
 
-// Eight groups at `row`. Returns false, with nothing but scales and codes of numbers written, if
-// one holds a NaN.
+// Scale bytes and multipliers of eight groups; false, and nothing to be used, if one holds a NaN.
 template <Element kType>
-HWY_INLINE bool quantize_eight(const std::uint8_t* row, float global, float inverse_global,
-                               std::uint8_t* codes, std::uint8_t* scales) {
+HWY_INLINE bool scales_of_eight(const std::uint8_t* row, float global, float inverse_global,
+                                float* multiplier, std::uint8_t* scales) {
   constexpr std::int64_t kBytes = 16 * (kType == Element::f32 ? 4 : 2);
   const DQ df;
   const DIQ di;
@@ -186,7 +185,6 @@ HWY_INLINE bool quantize_eight(const std::uint8_t* row, float global, float inve
   amax[0] = low;
   amax[1] = high;
 #endif
-  alignas(32) float multiplier[8];
   bool numbers = true;
   for (int i = 0; i < 8 / kQuantLanes; ++i) {
     numbers &= hn::AllFalse(di, hn::Gt(amax[i], hn::Set(di, 0x7F800000)));
@@ -200,7 +198,14 @@ HWY_INLINE bool quantize_eight(const std::uint8_t* row, float global, float inve
     hn::Store(hn::IfThenZeroElse(hn::RebindMask(df, zero), out), df, multiplier + i * kQuantLanes);
     hn::StoreU(hn::DemoteTo(few_bytes, byte), few_bytes, scales + i * kQuantLanes);
   }
-  if (!numbers) return false;
+  return numbers;
+}
+
+template <Element kType>
+HWY_INLINE void codes_of_eight(const std::uint8_t* row, const float* multiplier,
+                               std::uint8_t* codes) {
+  constexpr std::int64_t kBytes = 16 * (kType == Element::f32 ? 4 : 2);
+  const DQ df;
   for (int g = 0; g < 8; g += 4 / kQuantVectors) {
     VIQ code[4];
     for (int n = 0; n < 4 / kQuantVectors; ++n) {
@@ -212,7 +217,6 @@ HWY_INLINE bool quantize_eight(const std::uint8_t* row, float global, float inve
     }
     store_codes(code[0], code[1], code[2], code[3], codes + g * 8);
   }
-  return true;
 }
 
 template <Element kType>
@@ -220,15 +224,28 @@ HWY_INLINE void quantize_groups(const std::uint8_t* row, std::int64_t groups, fl
                                 std::uint8_t* codes, std::uint8_t* scales) {
   constexpr std::int64_t kBytes = 16 * (kType == Element::f32 ? 4 : 2);
   const float inverse_global = 1.0f / global;
+  // Scales of several eights first: the way to a multiplier is long, and a single one would leave
+  // the processor waiting for it.
+  constexpr int kEights = 8;
   std::int64_t first = 0;
-  for (; first + 8 <= groups; first += 8) {
-    if (quantize_eight<kType>(row + first * kBytes, global, inverse_global, codes + first * 8,
-                              scales + first))
-      continue;
-    for (std::int64_t g = first; g < first + 8; ++g) {
-      float x[16];
-      floats_of_group<kType>(row + g * kBytes, x);
-      scales[g] = quantize_plain(x, global, codes + g * 8);
+  while (first + 8 <= groups) {
+    const std::int64_t left = (groups - first) / 8;
+    const int eights = left < kEights ? static_cast<int>(left) : kEights;
+    alignas(32) float multiplier[kEights][8];
+    bool numbers[kEights];
+    for (int e = 0; e < eights; ++e)
+      numbers[e] = scales_of_eight<kType>(row + (first + 8 * e) * kBytes, global, inverse_global,
+                                          multiplier[e], scales + first + 8 * e);
+    for (int e = 0; e < eights; ++e, first += 8) {
+      if (numbers[e]) {
+        codes_of_eight<kType>(row + first * kBytes, multiplier[e], codes + first * 8);
+        continue;
+      }
+      for (std::int64_t g = first; g < first + 8; ++g) {
+        float x[16];
+        floats_of_group<kType>(row + g * kBytes, x);
+        scales[g] = quantize_plain(x, global, codes + g * 8);
+      }
     }
   }
   for (; first < groups; ++first) {

@@ -20,6 +20,18 @@ const std::uint8_t* at(const void* base, std::int64_t bytes) {
   return static_cast<const std::uint8_t*>(base) + bytes;
 }
 
+// Scale bytes of groups [group, group + count) of a row to where they belong.
+void place_scales(const QuantizeProblem& p, std::int64_t row, std::int64_t group,
+                  std::int64_t count, const std::uint8_t* bytes) {
+  const std::int64_t groups = p.columns / 16;
+  if (p.layout == SfLayout::layout_linear) {
+    std::memcpy(p.scales + row * groups + group, bytes, static_cast<std::size_t>(count));
+  } else {  // four groups are neighbours in both tiled layouts
+    for (std::int64_t g = 0; g < count; g += 4)
+      std::memcpy(p.scales + scale_layout::offset(p.layout, row, group + g, groups), bytes + g, 4);
+  }
+}
+
 // Rows [first, last) of the padded scale buffer.
 void quantize_rows(const QuantizeProblem& p, float global, const Kernels& kernels,
                    std::int64_t first, std::int64_t last) {
@@ -27,7 +39,18 @@ void quantize_rows(const QuantizeProblem& p, float global, const Kernels& kernel
   const std::int64_t all_groups = scale_layout::padded_groups(p.layout, groups);
   const std::int64_t group_bytes = 16 * bits_per_element(p.type) / 8;
   const bool legal = nvfp4::is_legal_global(global);
-  for (std::int64_t row = first; row < last; ++row) {
+  // Dense short rows are one long row to the kernel.
+  const bool joined = legal && groups == all_groups && p.row_stride == groups * group_bytes;
+  const std::int64_t together = joined && groups > 0 ? kStep / groups : 0;
+  std::int64_t row = first;
+  for (; together > 1 && row + together <= std::min(last, p.rows); row += together) {
+    std::uint8_t bytes[kStep];
+    kernels.quantize(at(p.data, row * p.row_stride), p.type, together * groups, global,
+                     p.codes + row * (p.columns / 2), bytes);
+    for (std::int64_t r = 0; r < together; ++r)
+      place_scales(p, row + r, 0, groups, bytes + r * groups);
+  }
+  for (; row < last; ++row) {
     for (std::int64_t g0 = 0; g0 < all_groups; g0 += kStep) {
       const std::int64_t count = std::min(kStep, all_groups - g0);
       std::uint8_t bytes[kStep] = {};
@@ -41,12 +64,7 @@ void quantize_rows(const QuantizeProblem& p, float global, const Kernels& kernel
           std::memset(codes, 0, static_cast<std::size_t>(real) * 8);
         }
       }
-      if (p.layout == SfLayout::layout_linear) {
-        std::memcpy(p.scales + row * groups + g0, bytes, static_cast<std::size_t>(count));
-      } else {  // four groups are neighbours in both tiled layouts
-        for (std::int64_t g = 0; g < count; g += 4)
-          std::memcpy(p.scales + scale_layout::offset(p.layout, row, g0 + g, groups), bytes + g, 4);
-      }
+      place_scales(p, row, g0, count, bytes);
     }
   }
 }
