@@ -52,7 +52,8 @@ add_executable(quickstart $PWD/examples/quickstart.cpp)
 target_link_libraries(quickstart PRIVATE kvscout::kvscout)
 set_target_properties(quickstart PROPERTIES BUILD_RPATH "\$ORIGIN/$name/lib")
 TEXT
-cmake -S "$user" -B "$user/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$PWD/$stage" >>"$build.log"
+cmake -S "$user" -B "$user/build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+  -DCMAKE_PREFIX_PATH="$PWD/$stage" -DCMAKE_DISABLE_FIND_PACKAGE_TBB=ON >>"$build.log"
 cmake --build "$user/build" >>"$build.log"
 
 for root in "${roots[@]}"; do
