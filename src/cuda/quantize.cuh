@@ -1,10 +1,10 @@
 // nvfp4_quantize: rows of f32, f16 or bf16 to e2m1 codes and e4m3 block scales.
 //
-// Bound: memory, (2 + 0.5 + 1/16) bytes an element for 16-bit input. A thread takes a whole group of
-// 16, so that the scale and its reciprocal cost a sixteenth; a thread block takes a tile of 128 rows
-// by 8 groups, the unit of all scale layouts, whose scale bytes meet in shared memory and leave as
-// words. What is left to the arithmetic units is about 10 instructions an element, because rounding
-// to e2m1 is one addition (round_to_e2m1).
+// Bound: memory, (2 + 0.5 + 1/16) bytes an element for 16-bit input, if the arithmetic stays below
+// about 13 instructions an element. So a thread takes whole groups of 16, which spreads the scale
+// and its reciprocal over 16 elements, and rounding to e2m1 is three additions and three minima. A
+// thread's rows are 32 apart: in the 128x4 layout their scale bytes lie side by side and leave as
+// 16 bytes.
 #pragma once
 
 #include "cuda/dependent.cuh"
@@ -15,26 +15,33 @@
 
 namespace kvscout::cuda {
 
-// The code of x in bits 0..2 and its sign in bit 3, other bits undefined: nvfp4::float_to_e2m1 in
-// seven instructions. e2m1 has steps of 1/2 below 2, of 1 below 4, of 2 from there. Adding 1.5 *
-// 2^23 steps leaves the rounded multiple, ties to even, in the last bits of the sum; the addend also
-// carries 0, 2 or 4, which makes the code of it. The minimum saturates and turns NaN into 6, the
-// code of NaN, whose sign is clear: the multiplication before made it the canonical one.
-KVSCOUT_HD std::uint32_t round_to_e2m1(float x) {
-  const float magnitude = fminf(fabsf(x), nvfp4::kMaxCode);
-  const float addend = magnitude < 2.0f   ? nvfp4::float_of(0x4AC00000u)   // 1.5 * 2^22
-                       : magnitude < 4.0f ? nvfp4::float_of(0x4B400002u)   // 1.5 * 2^23 + 2
-                                          : nvfp4::float_of(0x4BC00004u);  // 1.5 * 2^24 + 8
-  const std::uint32_t code = nvfp4::bits_of(magnitude + addend);
-  return (code & 7u) | ((nvfp4::bits_of(x) >> 28) & 8u);
+// The magnitude code of x: nvfp4::float_to_e2m1 without the sign. Adding 1.5 * 2^23 steps leaves
+// the nearest multiple of a step, ties to even, in the last bits of the sum. e2m1 has steps of 1/2
+// up to 2, of 1 up to 4, of 2 from there, and each of the three roundings gives the smallest code
+// where it is the right one. NaN and infinity end up in the 7.
+__device__ __forceinline__ std::int32_t round_to_e2m1(float x) {
+  const float a = fabsf(x);
+  const auto steps = [](float sum, std::int32_t zero, std::int32_t most) {
+    return __viaddmin_s32(static_cast<std::int32_t>(nvfp4::bits_of(sum)), -zero, most);
+  };
+  const std::int32_t twos = steps(a + 0x1.8p24f, 0x4BC00000 - 4, 7);
+  const std::int32_t ones = steps(a + 0x1.8p23f, 0x4B400000 - 2, twos);
+  return steps(a + 0x1.8p22f, 0x4AC00000, ones);
 }
 
-// Eight codes of x * factor.
+// Eight codes of x * factor. The product of a NaN is the canonical NaN, whose sign is clear.
 __device__ __forceinline__ std::uint32_t pack_e2m1(const float* x, float factor) {
-  std::uint32_t word = 0;
+  std::uint32_t magnitudes = 0, signs = 0;
 #pragma unroll
-  for (int i = 7; i >= 0; --i) word = word << 4 | round_to_e2m1(__fmul_rn(x[i], factor));
-  return word;
+  for (int i = 7; i >= 0; --i) {
+    const float y = __fmul_rn(x[i], factor);
+    magnitudes = magnitudes * 16 + round_to_e2m1(y);
+    signs = __funnelshift_l(nvfp4::bits_of(y), signs, 1);
+  }
+  signs = (signs | signs << 12) & 0x000F000Fu;  // bit i to bit 4i
+  signs = (signs | signs << 6) & 0x03030303u;
+  signs = (signs | signs << 3) & 0x11111111u;
+  return magnitudes + signs * 8;
 }
 
 __device__ __forceinline__ std::uint8_t encode_scale(float amax, float global) {
@@ -53,11 +60,9 @@ struct Quantized {
   std::uint8_t scale = 0;
 };
 
-// A group of 16. `inverse` is 1 / global.
-__device__ __forceinline__ Quantized quantize_group(const float (&x)[16], float global, float inverse) {
-  float amax = fabsf(x[0]);
-#pragma unroll
-  for (int i = 1; i < 16; ++i) amax = fmaxf(amax, fabsf(x[i]));  // drops NaN unless all are
+// A group of 16 whose largest magnitude is `amax`. `inverse` is 1 / global.
+__device__ __forceinline__ Quantized quantize_group(const float (&x)[16], float amax, float global,
+                                                    float inverse) {
   Quantized q;
   if (!nvfp4::is_legal_global(global)) return q;
   q.scale = encode_scale(amax, global);
@@ -68,6 +73,12 @@ __device__ __forceinline__ Quantized quantize_group(const float (&x)[16], float 
 
 __device__ __forceinline__ float value_of(const GlobalScale& s) {
   return s.pointer ? __ldg(s.pointer) : s.value;
+}
+
+__device__ __forceinline__ void store_bytes(std::uint8_t* to, uint2 codes) {
+#pragma unroll
+  for (int b = 0; b < 8; ++b)
+    to[b] = static_cast<std::uint8_t>((b < 4 ? codes.x : codes.y) >> (b % 4 * 8));
 }
 
 // 16 elements at `from`; Aligned: with 16-byte loads.
@@ -84,114 +95,161 @@ struct GroupLoad {
   static __device__ __forceinline__ void load(const std::uint8_t* from, Raw& raw) {
     if constexpr (Aligned) {
 #pragma unroll
-      for (int i = 0; i < kLoads; ++i) raw.words[i] = __ldg(reinterpret_cast<const uint4*>(from) + i);
+      for (int i = 0; i < kLoads; ++i)
+        raw.words[i] = __ldg(reinterpret_cast<const uint4*>(from) + i);
     } else {
 #pragma unroll
       for (int i = 0; i < kLoads * 4; ++i)
-        raw.word[i] = __ldg(from + 4 * i) | __ldg(from + 4 * i + 1) << 8 | __ldg(from + 4 * i + 2) << 16 |
+        raw.word[i] = __ldg(from + 4 * i) | __ldg(from + 4 * i + 1) << 8 |
+                      __ldg(from + 4 * i + 2) << 16 |
                       static_cast<std::uint32_t>(__ldg(from + 4 * i + 3)) << 24;
     }
   }
 
-  static __device__ __forceinline__ void convert(const Raw& raw, float (&x)[16]) {
+  // Drops NaN, unless all are.
+  static __device__ __forceinline__ float largest_magnitude(const Raw& raw) {
+    if constexpr (E == Element::f32) {
+      float m = fabsf(nvfp4::float_of(raw.word[0]));
 #pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      if constexpr (E == Element::f32) {
-        x[i] = nvfp4::float_of(raw.word[i]);
-      } else {
-        const std::uint32_t w = raw.word[i / 2];
-        if constexpr (E == Element::bf16) {
-          x[i] = nvfp4::float_of(i % 2 ? w & 0xFFFF0000u : w << 16);
-        } else {
-          asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; cvt.f32.f16 %0, %2; }"
-              : "=f"(x[i])
-              : "r"(w), "h"(static_cast<std::uint16_t>(i % 2 ? w >> 16 : w)));
-        }
+      for (int i = 1; i < 16; ++i) m = fmaxf(m, fabsf(nvfp4::float_of(raw.word[i])));
+      return m;
+    } else {  // two at a time
+      std::uint32_t m = raw.word[0] & 0x7FFF7FFFu;
+#pragma unroll
+      for (int i = 1; i < 8; ++i) {
+        const std::uint32_t x = raw.word[i] & 0x7FFF7FFFu;
+        if constexpr (E == Element::bf16)
+          asm("max.bf16x2 %0, %0, %1;" : "+r"(m) : "r"(x));
+        else
+          asm("max.f16x2 %0, %0, %1;" : "+r"(m) : "r"(x));
       }
+      return fmaxf(element(m, 0), element(m, 1));
     }
+  }
+
+  static __device__ __forceinline__ float element(std::uint32_t w, int i) {
+    if constexpr (E == Element::f32) {
+      return nvfp4::float_of(w);
+    } else if constexpr (E == Element::bf16) {
+      return nvfp4::float_of(i % 2 ? w & 0xFFFF0000u : w << 16);
+    } else {
+      float x;
+      asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(static_cast<std::uint16_t>(i % 2 ? w >> 16 : w)));
+      return x;
+    }
+  }
+
+  static __device__ __forceinline__ Quantized quantize(const Raw& raw, float global,
+                                                       float inverse) {
+    float x[16];
+#pragma unroll
+    for (int i = 0; i < 16; ++i) x[i] = element(raw.word[i * kBytes / 4], i);
+    return quantize_group(x, largest_magnitude(raw), global, inverse);
   }
 };
 
-inline constexpr int kTileRows = 128, kTileGroups = 8;
-inline constexpr int kQuantizeThreads = 256;
+// The scale bytes of four neighbouring lanes as a word, for the first of them.
+__device__ __forceinline__ std::uint32_t four_scales(std::uint32_t scale) {
+  scale |= __shfl_down_sync(0xFFFFFFFFu, scale, 1) << 8;
+  return scale | __shfl_down_sync(0xFFFFFFFFu, scale, 2) << 16;
+}
 
-template <class Arch, Element E, bool Aligned>
-__global__ void __launch_bounds__(kQuantizeThreads) quantize_tiles(const __grid_constant__ QuantizeProblem p) {
-  constexpr int kEach = kTileRows * kTileGroups / kQuantizeThreads;
+inline constexpr int kQuantizeThreads = 256;
+inline constexpr int kTileGroups = 8;  // of a row: two words of scales
+
+// A thread block takes kTileGroups groups of 32 * Each rows.
+template <class Arch, Element E, int Each, bool Aligned>
+__global__ void __launch_bounds__(kQuantizeThreads)
+    quantize_tiles(const __grid_constant__ QuantizeProblem p) {
   using Load = GroupLoad<E>;
-  __shared__ __align__(16) std::uint8_t scales[kTileRows][kTileGroups];
+  constexpr int kStep = kQuantizeThreads / kTileGroups;
   wait_for_previous();
   release_next();
   const std::int64_t groups = p.columns / nvfp4::kGroup;
   const std::int64_t column_tiles = (groups + kTileGroups - 1) / kTileGroups;
-  const std::int64_t row_tile = blockIdx.x / column_tiles, column_tile = blockIdx.x - row_tile * column_tiles;
-  const int g = threadIdx.x % kTileGroups, first_row = threadIdx.x / kTileGroups;
-  const std::int64_t group = column_tile * kTileGroups + g;
-  const auto row_of = [&](int i) {
-    return row_tile * kTileRows + first_row + i * (kQuantizeThreads / kTileGroups);
-  };
+  const std::int64_t row_tile = blockIdx.x / column_tiles,
+                     column_tile = blockIdx.x - row_tile * column_tiles;
+  const std::int64_t group = column_tile * kTileGroups + threadIdx.x % kTileGroups;
+  const std::int64_t first_row = row_tile * (kStep * Each) + threadIdx.x / kTileGroups;
 
-  typename Load::Raw raw[kEach];
-  const std::uint8_t* from = static_cast<const std::uint8_t*>(p.data) + group * (nvfp4::kGroup * Load::kBytes);
+  typename Load::Raw raw[Each];
+  const std::uint8_t* from =
+      static_cast<const std::uint8_t*>(p.data) + group * (nvfp4::kGroup * Load::kBytes);
 #pragma unroll
-  for (int i = 0; i < kEach; ++i)
-    if (row_of(i) < p.rows && group < groups) Load::template load<Aligned>(from + row_of(i) * p.row_stride, raw[i]);
+  for (int i = 0; i < Each; ++i)
+    if (first_row + i * kStep < p.rows && group < groups)
+      Load::template load<Aligned>(from + (first_row + i * kStep) * p.row_stride, raw[i]);
 
   const float global = value_of(p.global), inverse = __frcp_rn(global);
+  std::uint32_t scales[Each];
 #pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    Quantized q;
-    if (row_of(i) < p.rows && group < groups) {
-      float x[16];
-      Load::convert(raw[i], x);
-      q = quantize_group(x, global, inverse);
-      std::uint8_t* to = p.codes + row_of(i) * (p.columns / 2) + group * 8;
-      if constexpr (Aligned) {
+  for (int i = 0; i < Each; ++i) {
+    const std::int64_t row = first_row + i * kStep;
+    Quantized q;  // padding has scales of 0
+    if (row < p.rows && group < groups) {
+      q = Load::quantize(raw[i], global, inverse);
+      std::uint8_t* to = p.codes + row * (p.columns / 2) + group * 8;
+      if constexpr (Aligned)
         *reinterpret_cast<uint2*>(to) = q.codes;
-      } else {
-#pragma unroll
-        for (int b = 0; b < 8; ++b) to[b] = static_cast<std::uint8_t>((b < 4 ? q.codes.x : q.codes.y) >> (b % 4 * 8));
-      }
+      else
+        store_bytes(to, q.codes);
     }
-    scales[first_row + i * (kQuantizeThreads / kTileGroups)][g] = q.scale;  // padding: 0
+    scales[i] = four_scales(q.scale);
   }
-  __syncthreads();
 
-  // A thread writes four groups of a row; the order of rows follows the addresses of 128x4.
-  const int half = threadIdx.x / kTileRows, n = threadIdx.x % kTileRows;
-  const int local = p.layout == SfLayout::layout_128x4 ? n % 4 * 32 + n / 4 : n;
-  const std::int64_t row = row_tile * kTileRows + local, first = column_tile * kTileGroups + half * 4;
-  if (row >= scale_layout::padded_rows(p.layout, p.rows)) return;
-  std::uint8_t* to = p.scales + scale_layout::offset(p.layout, row, first, groups);
-  const std::uint8_t* bytes = &scales[local][half * 4];
-  const std::int64_t count = scale_layout::padded_groups(p.layout, groups) - first;
-  if (count >= 4 && reinterpret_cast<std::uintptr_t>(to) % 4 == 0) {
-    *reinterpret_cast<std::uint32_t*>(to) = *reinterpret_cast<const std::uint32_t*>(bytes);
-  } else {
-    for (int i = 0; i < 4 && i < count; ++i) to[i] = bytes[i];
+  const std::int64_t count = scale_layout::padded_groups(p.layout, groups) - group;
+  if (threadIdx.x % 4 != 0 || count <= 0) return;
+  if (Each == 4 && p.layout == SfLayout::layout_128x4 &&
+      reinterpret_cast<std::uintptr_t>(p.scales) % 16 == 0) {
+    const std::int64_t at = scale_layout::tiled_128x4(first_row, group, groups);
+    *reinterpret_cast<uint4*>(p.scales + at) =
+        make_uint4(scales[0], scales[1 % Each], scales[2 % Each], scales[3 % Each]);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < Each; ++i) {
+    const std::int64_t row = first_row + i * kStep;
+    if (row >= scale_layout::padded_rows(p.layout, p.rows)) return;
+    std::uint8_t* to = p.scales + scale_layout::offset(p.layout, row, group, groups);
+    if (count >= 4 && reinterpret_cast<std::uintptr_t>(to) % 4 == 0) {
+      *reinterpret_cast<std::uint32_t*>(to) = scales[i];
+    } else {
+      for (int j = 0; j < 4 && j < count; ++j)
+        to[j] = static_cast<std::uint8_t>(scales[i] >> (8 * j));
+    }
   }
 }
 
-template <class Arch, Element E>
+template <class Arch, Element E, int Each>
 const void* quantize_kernel(bool aligned) {
-  return aligned ? reinterpret_cast<const void*>(quantize_tiles<Arch, E, true>)
-                 : reinterpret_cast<const void*>(quantize_tiles<Arch, E, false>);
+  return aligned ? reinterpret_cast<const void*>(quantize_tiles<Arch, E, Each, true>)
+                 : reinterpret_cast<const void*>(quantize_tiles<Arch, E, Each, false>);
 }
 
 template <class Arch>
 void quantize(const QuantizeProblem& p, const Launch& to) {
   const DeviceGuard guard(to.device.index);
-  const std::int64_t groups = p.columns / nvfp4::kGroup;
-  const std::int64_t tiles = (p.rows + kTileRows - 1) / kTileRows * ((groups + kTileGroups - 1) / kTileGroups);
-  if (tiles == 0) return;
-  const bool aligned = (reinterpret_cast<std::uintptr_t>(p.data) | static_cast<std::uint64_t>(p.row_stride)) % 16 == 0 &&
-                       reinterpret_cast<std::uintptr_t>(p.codes) % 8 == 0;
-  const void* kernel = p.type == Element::bf16  ? quantize_kernel<Arch, Element::bf16>(aligned)
-                       : p.type == Element::f16 ? quantize_kernel<Arch, Element::f16>(aligned)
-                                                : quantize_kernel<Arch, Element::f32>(aligned);
+  const std::int64_t column_tiles = (p.columns / nvfp4::kGroup + kTileGroups - 1) / kTileGroups;
+  const std::int64_t rows = scale_layout::padded_rows(p.layout, p.rows);
+  const auto tiles = [&](std::int64_t size) { return (rows + size - 1) / size * column_tiles; };
+  if (rows == 0 || column_tiles == 0) return;
+  // Few rows: tiles of 32 for more thread blocks.
+  const bool small = tiles(128) < 2 * device_info(to.device.index).sms;
+  const bool aligned =
+      (reinterpret_cast<std::uintptr_t>(p.data) | static_cast<std::uint64_t>(p.row_stride)) % 16 ==
+          0 &&
+      reinterpret_cast<std::uintptr_t>(p.codes) % 8 == 0;
+  const auto kernel_of = [&]<Element E>() {
+    return small ? quantize_kernel<Arch, E, 1>(aligned) : quantize_kernel<Arch, E, 4>(aligned);
+  };
+  const void* kernel = p.type == Element::bf16  ? kernel_of.template operator()<Element::bf16>()
+                       : p.type == Element::f16 ? kernel_of.template operator()<Element::f16>()
+                                                : kernel_of.template operator()<Element::f32>();
   void* arguments[] = {const_cast<QuantizeProblem*>(&p)};
-  launch("nvfp4_quantize", kernel, {.blocks = tiles, .threads = kQuantizeThreads, .overlaps = Arch::kOverlaps},
-         arguments, to);
+  launch(
+      "nvfp4_quantize", kernel,
+      {.blocks = tiles(small ? 32 : 128), .threads = kQuantizeThreads, .overlaps = Arch::kOverlaps},
+      arguments, to);
 }
 
 }  // namespace kvscout::cuda

@@ -1,10 +1,11 @@
 // msa_topk_select: the exact top-k of every row, with no cap on its length.
 //
 // Bound: reading the scores once. A team (team.cuh) holds a chunk of its row in registers, and:
-//   threshold   every thread's largest scores are maxima of disjoint groups; the k-th largest of the
+//   threshold   every thread's largest scores are maxima of disjoint groups; the k-th largest of
+//   the
 //               groups' maxima cannot exceed the k-th largest score, and only few scores reach it
-//   candidates  the scores that reach the threshold, in shared memory: 22 of 512 on random data, k 16
-//   rank        how many candidates win against one, by comparing them all; ranks below k stay
+//   candidates  the scores that reach the threshold, in shared memory: 22 of 512 on random data, k
+//   16 rank        how many candidates win against one, by comparing them all; ranks below k stay
 // Chunks follow each other; what stayed meets the next chunk's candidates. Where more reach the
 // threshold than there is room for (ties, bad luck), bisection over (score, id) raises it: exact,
 // and as many passes over registers as there are bits. NaN never is a candidate; rows that lack
@@ -15,6 +16,7 @@
 
 #include "cuda/dependent.cuh"
 #include "cuda/device.h"
+#include "cuda/select_few.cuh"
 #include "cuda/team.cuh"
 #include "order.h"
 #include "span.h"
@@ -55,24 +57,24 @@ template <class Team, int PerThread, class Room>
 class Selection {
  public:
   static constexpr int kChunk = Team::kMembers * PerThread;
-  static constexpr int kOwnGroups = Room::kGroups > Team::kMembers ? Room::kGroups / Team::kMembers : 1;
-  static constexpr int kGroupLanes = Room::kGroups < Team::kMembers ? Team::kMembers / Room::kGroups : 1;
-  static_assert(kGroupLanes == 1 || Team::kRows == 1);
+  static constexpr int kOwnGroups =
+      Room::kGroups > Team::kMembers ? Room::kGroups / Team::kMembers : 1;
   static_assert(PerThread % kOwnGroups == 0);
 
   struct Shared {
     std::uint64_t list[Room::kList * Team::kRows];
-    float maxima[Room::kGroups * Team::kRows];
-    std::uint32_t threshold[Team::kRows];  // as a rank
+    std::uint32_t maxima[Room::kGroups * Team::kRows];  // as ranks
+    std::uint32_t threshold[Team::kRows];
     int sums[8 * Team::kRows];
   };
 
   __device__ Selection(Shared& shared, int wanted) : s_(shared), wanted_(wanted) {}
 
-  // Takes columns [base, base + kChunk) of the row; x[i] is that of column base + i*kMembers + member,
-  // NaN if it cannot be chosen. Collective over the block.
-  __device__ void take(const float (&x)[PerThread], std::int64_t base) {
-    Threshold t{group_threshold(x), kChunk};
+  // Takes columns [base, base + kChunk) of the row, of which `live` can be chosen; x[i] is that of
+  // column base + i*kMembers + member, NaN if it cannot. Collective over the block.
+  __device__ void take(const float (&x)[PerThread], std::int64_t base, std::int64_t live) {
+    Threshold t{-INFINITY, kChunk};
+    if (!__syncthreads_and(live <= Room::kNew)) t.score = group_threshold(x);
     if (wanted_ == 0) t.score = INFINITY, t.place = 0;
     if (kept_ == wanted_ && wanted_ > 0) {  // later columns lose ties
       const float floor = score_of_rank(static_cast<std::uint32_t>(entry(wanted_ - 1) >> 32));
@@ -93,8 +95,12 @@ class Selection {
 
   __device__ int kept() const { return kept_; }
   __device__ std::uint64_t entry(int n) const { return s_.list[team_.at(n, Room::kList)]; }
-  __device__ std::uint32_t id(int n) const { return 0xFFFFFFFFu - static_cast<std::uint32_t>(entry(n)); }
-  __device__ void add(int n, std::uint64_t priority) { s_.list[team_.at(n, Room::kList)] = priority; }
+  __device__ std::uint32_t id(int n) const {
+    return 0xFFFFFFFFu - static_cast<std::uint32_t>(entry(n));
+  }
+  __device__ void add(int n, std::uint64_t priority) {
+    s_.list[team_.at(n, Room::kList)] = priority;
+  }
   __device__ void set_kept(int n) { kept_ = n; }
   __device__ const Team& team() const { return team_; }
 
@@ -121,44 +127,51 @@ class Selection {
   }
 
   // The wanted_-th largest of the groups' maxima; -inf where fewer groups hold a score.
+  // Neighbouring columns lie in different groups, since a short row must not end up in few of them.
   __device__ float group_threshold(const float (&x)[PerThread]) {
-    float own[kOwnGroups];
+    std::uint32_t own[kOwnGroups];
 #pragma unroll
     for (int g = 0; g < kOwnGroups; ++g) {
-      own[g] = -INFINITY;
+      float largest = -INFINITY;
 #pragma unroll
-      for (int i = g; i < PerThread; i += kOwnGroups) own[g] = fmaxf(own[g], x[i]);
+      for (int i = g; i < PerThread; i += kOwnGroups) largest = fmaxf(largest, x[i]);
+      own[g] = rank_of_number(largest);
     }
-#pragma unroll
-    for (int d = 1; d < kGroupLanes; d *= 2) own[0] = fmaxf(own[0], __shfl_xor_sync(0xFFFFFFFFu, own[0], d));
-    const bool speaks = team_.member % kGroupLanes == 0;
-    const int first = team_.member / kGroupLanes * kOwnGroups;
-    __syncthreads();
-    if (speaks) {
+    constexpr bool kShares = Room::kGroups < Team::kMembers;  // several members a group
+    const int first = kShares ? team_.member % Room::kGroups : team_.member * kOwnGroups;
+    const bool speaks = team_.member < Room::kGroups;
+    if (kShares) {
+      if (speaks) s_.maxima[team_.at(first, Room::kGroups)] = 0;
+      __syncthreads();
+      atomicMax(&s_.maxima[team_.at(first, Room::kGroups)], own[0]);
+    } else {
 #pragma unroll
       for (int g = 0; g < kOwnGroups; ++g) s_.maxima[team_.at(first + g, Room::kGroups)] = own[g];
     }
     if (team_.member == 0) s_.threshold[team_.row] = rank_of_number(INFINITY);
     __syncthreads();
     if (speaks) {  // the smallest of those that fewer than wanted_ exceed
+      if (kShares) own[0] = s_.maxima[team_.at(first, Room::kGroups)];
       int above[kOwnGroups] = {};
 #pragma unroll 8
       for (int j = 0; j < Room::kGroups; ++j) {
-        const float other = s_.maxima[team_.at(j, Room::kGroups)];
+        const std::uint32_t other = s_.maxima[team_.at(j, Room::kGroups)];
 #pragma unroll
         for (int g = 0; g < kOwnGroups; ++g) above[g] += other > own[g];
       }
 #pragma unroll
       for (int g = 0; g < kOwnGroups; ++g)
-        if (above[g] < wanted_) atomicMin(&s_.threshold[team_.row], rank_of_number(own[g]));
+        if (above[g] < wanted_) atomicMin(&s_.threshold[team_.row], own[g]);
     }
     __syncthreads();
     return score_of_rank(s_.threshold[team_.row]);
   }
 
-  // Raises the threshold of the rows that have too many candidates, to wanted_ or more that fit. Bisects
-  // ranks of scores, then places in the chunk: `low` has too many (places: too few), `high` the opposite.
-  __device__ typename Team::Count raise(const float (&x)[PerThread], Threshold& t, typename Team::Count count) {
+  // Raises the threshold of the rows that have too many candidates, to wanted_ or more that fit.
+  // Bisects ranks of scores, then places in the chunk: `low` has too many (places: too few), `high`
+  // the opposite.
+  __device__ typename Team::Count raise(const float (&x)[PerThread], Threshold& t,
+                                        typename Team::Count count) {
     bool searching = count.total > Room::kNew, places = false;
     std::uint32_t low = rank_of(t.score), high = rank_of(INFINITY) + 1;
     bool tries_next = t.place != 0;  // most often the ties at `low` are the reason
@@ -197,6 +210,7 @@ class Selection {
       const int n = team_.member + o * Team::kMembers;
       own[o] = n < m ? entry(n) : ~std::uint64_t{0};
     }
+#pragma unroll 4
     for (int j = 0; j < m; ++j) {
       const std::uint64_t other = entry(j);
 #pragma unroll
@@ -217,7 +231,7 @@ class Selection {
 };
 
 template <class Arch, class Team, int PerThread, class Room, class Columns>
-__global__ void __launch_bounds__(kSelectThreads, PerThread > 32 ? 2 : 3)
+__global__ void __launch_bounds__(kSelectThreads, 3)
     select_rows(const __grid_constant__ SelectProblem p, const __grid_constant__ Columns columns) {
   using Rows = Selection<Team, PerThread, Room>;
   __shared__ typename Rows::Shared shared;
@@ -234,55 +248,67 @@ __global__ void __launch_bounds__(kSelectThreads, PerThread > 32 ? 2 : 3)
   const std::int64_t n = exists ? clamp(columns(token, early), 0, p.tiles) : 0;
   const std::int64_t first = p.rule.force_begin < n ? p.rule.force_begin : n;
   const std::int64_t last = n - (p.rule.force_end < n - first ? p.rule.force_end : n - first);
-  const int forced = static_cast<int>(first + n - last);
+  const int wanted = p.rule.topk - static_cast<int>(first + n - last);
   const float* scores = p.scores + head * p.head_stride + token * p.token_stride;
-
-  Rows rows(shared, p.rule.topk - forced);
-  for (std::int64_t base = 0; __syncthreads_or(base < last); base += Rows::kChunk) {
-    float x[PerThread];
-    const float* from = scores + (base + team.member) * p.tile_stride;
-    const std::int64_t step = Team::kMembers * p.tile_stride;
-    const auto count = static_cast<std::uint32_t>(last - first);
-    const auto at = static_cast<std::uint32_t>(base + team.member - first);  // wraps below `first`
-#pragma unroll
-    for (int i = 0; i < PerThread; ++i, from += step)
-      x[i] = at + i * Team::kMembers < count ? __ldg(from) : NAN;
-    if (p.rule.skip_masked) {
-#pragma unroll
-      for (int i = 0; i < PerThread; ++i)
-        if (!(x[i] > -INFINITY)) x[i] = NAN;
-    }
-    rows.take(x, base);
-  }
-
-  // NaN blocks, lowest ids first, where nothing better is left.
-  int kept = rows.kept();
-  if (exists && !p.rule.skip_masked && kept < p.rule.topk - forced && kept < last - first) {
-    int all = kept;
-    for (std::int64_t column = first; column < last && all < p.rule.topk - forced; ++column) {
-      const float x = __ldg(scores + column * p.tile_stride);
-      if (!nvfp4::is_nan(x)) continue;
-      if (team.member == 0) rows.add(all, priority_of(x, static_cast<std::uint32_t>(column)));
-      ++all;
-    }
-    kept = all;
-  }
-  __syncthreads();
-  if (!exists) return;
-
   const auto write = [&](std::int64_t place, std::int64_t id) {
-    p.out.ids[token * p.out.token_stride + head * p.out.head_stride + place * p.out.rank_stride] = static_cast<std::int32_t>(id);
+    p.out.ids[token * p.out.token_stride + head * p.out.head_stride + place * p.out.rank_stride] =
+        static_cast<std::int32_t>(id);
     if (p.out.scores)
-      p.out.scores[token * p.out.score_token_stride + head * p.out.score_head_stride + place * p.out.score_rank_stride] =
+      p.out.scores[token * p.out.score_token_stride + head * p.out.score_head_stride +
+                   place * p.out.score_rank_stride] =
           id < 0 ? -INFINITY : __ldg(scores + id * p.tile_stride);
   };
-  for (int m = team.member; m < kept; m += Team::kMembers) {
-    const std::uint32_t id = rows.id(m);
-    int place = static_cast<int>(first);
-    for (int j = 0; j < kept; ++j) place += rows.id(j) < id;
-    write(place, id);
+
+  int kept;
+  if (Team::kRows == 1 && last - first <= kFew) {
+    __shared__ FewShared few;
+    const float* from = scores + first * p.tile_stride;
+    const FewPlace chosen =
+        choose_few(few, static_cast<int>(last - first), wanted, p.rule.skip_masked,
+                   [&](int column) { return __ldg(from + column * p.tile_stride); });
+    kept = chosen.kept;
+    if (chosen.place >= 0) write(first + chosen.place, first + chosen.column);
+  } else {
+    Rows rows(shared, wanted);
+    for (std::int64_t base = 0; __syncthreads_or(base < last); base += Rows::kChunk) {
+      float x[PerThread];
+      const float* from = scores + (base + team.member) * p.tile_stride;
+      const std::int64_t step = Team::kMembers * p.tile_stride;
+      const auto count = static_cast<std::uint32_t>(last - first);
+      const auto at =
+          static_cast<std::uint32_t>(base + team.member - first);  // wraps below `first`
+#pragma unroll
+      for (int i = 0; i < PerThread; ++i, from += step)
+        x[i] = at + i * Team::kMembers < count ? __ldg(from) : NAN;
+      if (p.rule.skip_masked) {
+#pragma unroll
+        for (int i = 0; i < PerThread; ++i)
+          if (!(x[i] > -INFINITY)) x[i] = NAN;
+      }
+      rows.take(x, base, last - base);
+    }
+
+    kept = rows.kept();
+    if (exists && !p.rule.skip_masked && kept < wanted && kept < last - first) {
+      // NaN blocks, lowest ids first, where nothing better is left.
+      for (std::int64_t column = first; column < last && kept < wanted; ++column) {
+        const float x = __ldg(scores + column * p.tile_stride);
+        if (!nvfp4::is_nan(x)) continue;
+        if (team.member == 0) rows.add(kept, priority_of(x, static_cast<std::uint32_t>(column)));
+        ++kept;
+      }
+    }
+    __syncthreads();
+    for (int m = team.member; exists && m < kept; m += Team::kMembers) {
+      const std::uint32_t id = rows.id(m);
+      int place = static_cast<int>(first);
+#pragma unroll 4
+      for (int j = 0; j < kept; ++j) place += rows.id(j) < id;
+      write(place, id);
+    }
   }
-  for (int place = team.member; place < p.rule.topk; place += Team::kMembers) {
+
+  for (int place = team.member; exists && place < p.rule.topk; place += Team::kMembers) {
     if (place < first) write(place, place);
     const std::int64_t after = place - first - kept;
     if (after >= 0) write(place, after < n - last ? last + after : -1);
@@ -294,7 +320,8 @@ __global__ void __launch_bounds__(kSelectThreads, PerThread > 32 ? 2 : 3)
 template <class Arch, class Columns>
 class SelectLaunch {
  public:
-  SelectLaunch(const char* operation, const SelectProblem& p, const Columns& columns, const Launch& to)
+  SelectLaunch(const char* operation, const SelectProblem& p, const Columns& columns,
+               const Launch& to)
       : operation_(operation), p_(p), columns_(columns), to_(to) {}
 
   void operator()() const { p_.rule.topk <= 16 ? choose<Room<16>>() : choose<Room<64>>(); }
@@ -305,10 +332,11 @@ class SelectLaunch {
     const std::int64_t rows = p_.tokens * p_.heads, sms = device_info(to_.device.index).sms;
     const auto size = [](std::int64_t stride) { return stride < 0 ? -stride : stride; };
     const bool tokens_inside = p_.tokens > 1 && size(p_.token_stride) < size(p_.tile_stride);
-    if (rows <= 4 * sms && !(tokens_inside && p_.tokens >= 8 && rows > sms)) return run<Room, Team<1, true>, 8>();
+    if (rows <= 4 * sms && !(tokens_inside && p_.tokens >= 8 && rows > sms))
+      return run<Room, Team<1, true>, 8>();
     if (!tokens_inside) return run<Room, Team<8, false>, 16>();
     if constexpr (Room::kTopk == 16)
-      if (p_.tokens >= 32 && rows >= 32 * sms) return run<Room, Team<32, true>, 64>();
+      if (p_.tokens >= 16 && rows >= 32 * sms) return run<Room, Team<16, true>, 32>();
     run<Room, Team<8, true>, 16>();
   }
 
@@ -316,8 +344,10 @@ class SelectLaunch {
   void run() const {
     const std::int64_t blocks = (p_.tokens + Team::kRows - 1) / Team::kRows * p_.heads;
     void* arguments[] = {const_cast<SelectProblem*>(&p_), const_cast<Columns*>(&columns_)};
-    launch(operation_, reinterpret_cast<const void*>(select_rows<Arch, Team, PerThread, Room, Columns>),
-           {.blocks = blocks, .threads = kSelectThreads, .overlaps = Arch::kOverlaps}, arguments, to_);
+    launch(operation_,
+           reinterpret_cast<const void*>(select_rows<Arch, Team, PerThread, Room, Columns>),
+           {.blocks = blocks, .threads = kSelectThreads, .overlaps = Arch::kOverlaps}, arguments,
+           to_);
   }
 
   const char* operation_;
