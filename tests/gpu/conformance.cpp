@@ -31,7 +31,8 @@ std::map<std::string, Count>& counts() {
 
 class CaseTest : public testing::Test {
  public:
-  CaseTest(const Case& c, const Backend& b, bool checked) : case_(c), backend_(b), checked_(checked) {}
+  CaseTest(const Case& c, const Backend& b, bool checked)
+      : case_(c), backend_(b), checked_(checked) {}
 
   void TestBody() override {
     Count& count = counts()[backend_.name];
@@ -64,8 +65,8 @@ class CaseTest : public testing::Test {
 };
 
 void add(const char* suite, const Case& c, const Backend& b, bool checked) {
-  testing::RegisterTest((std::string(b.name) + "_" + suite).c_str(), c.name.c_str(), nullptr, nullptr,
-                        __FILE__, __LINE__,
+  testing::RegisterTest((std::string(b.name) + "_" + suite).c_str(), c.name.c_str(), nullptr,
+                        nullptr, __FILE__, __LINE__,
                         [&c, &b, checked]() -> CaseTest* { return new CaseTest(c, b, checked); });
 }
 
@@ -74,10 +75,14 @@ void add(const char* suite, const Case& c, const Backend& b, bool checked) {
 void add_conformance_tests() {
   const char* forced = std::getenv("KVSCOUT_BACKEND");
   for (const Backend* b : all_backends()) {
-    if (b->device != Device::cuda || (forced && *forced && std::strcmp(forced, b->name) != 0)) continue;
+    if (b->device != Device::cuda || (forced && *forced && std::strcmp(forced, b->name) != 0))
+      continue;
     for (const Case& c : cases::all()) {
+      // An error where lengths lie in host memory; here a test of its own (streams_test.cpp).
+      if (c.name == "illegal/bound_below_the_lengths") continue;
       add(c.small ? "small" : "large", c, *b, false);
-      const bool reads_values = c.name.find("score") == 0 || c.name.find("index") == 0 || c.name.find("append") == 0;
+      const bool reads_values =
+          c.name.find("score") == 0 || c.name.find("index") == 0 || c.name.find("append") == 0;
       if (c.legal && c.small && reads_values) add("checked", c, *b, true);
     }
   }
@@ -86,8 +91,10 @@ void add_conformance_tests() {
 void print_conformance() {
   for (const auto& [name, c] : counts())
     std::printf(
-        "conformance: %-6s %4d passed %3d failed %4d not run%s%s; largest error %.2g of the magnitude\n",
-        name.c_str(), c.passed, c.failed, c.not_run, c.why.empty() ? "" : ": ", c.why.c_str(), c.worst);
+        "conformance: %-6s %4d passed %3d failed %4d not run%s%s; largest error %.2g of the "
+        "magnitude\n",
+        name.c_str(), c.passed, c.failed, c.not_run, c.why.empty() ? "" : ": ", c.why.c_str(),
+        c.worst);
 }
 
 }  // namespace kvscout::gpu

@@ -14,7 +14,8 @@ int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   bool any = false;
   for (const kvscout::BackendInfo& b : kvscout::backends()) {
-    std::printf("%-10s %-14s %s\n", b.name.c_str(), b.available ? "runs here" : "does not run", b.status.c_str());
+    std::printf("%-10s %-14s %s\n", b.name.c_str(), b.available ? "runs here" : "does not run",
+                b.status.c_str());
     any = any || (b.available && b.name.find("sm") == 0);
   }
   if (!any) {

@@ -1,9 +1,10 @@
-// What a stream promises: graphs that are captured once and replayed over other lengths, page tables
-// and a workspace full of junk; other streams; two streams at once; refusals that leave a capture usable.
-// The answers are compared to the bit with a plain call on the same back end, which the conformance
-// list has compared with the oracle.
+// What a stream promises: graphs that are captured once and replayed over other lengths, page
+// tables and a workspace full of junk; other streams; two streams at once; refusals that leave a
+// capture usable. The answers are compared to the bit with a plain call on the same back end, which
+// the conformance list has compared with the oracle.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "cases.h"
@@ -24,12 +25,17 @@ std::vector<const Backend*> here() {
 
 bool offers(const Backend& b, const Args& args) {
   switch (args.index()) {
-    case 0: return b.quantize;
+    case 0:
+      return b.quantize;
     case 1:
-    case 2: return b.score;
-    case 3: return b.select;
-    case 4: return b.index;
-    default: return b.append;
+    case 2:
+      return b.score;
+    case 3:
+      return b.select;
+    case 4:
+      return b.index;
+    default:
+      return b.append;
   }
 }
 
@@ -76,11 +82,13 @@ void shorten(Problem& p, int step) {
   for (std::int64_t b = 0; b < a->seqused_k.size(0); ++b) {
     std::int32_t& length = element<std::int32_t>(a->seqused_k, b);
     length = length * (3 + static_cast<int>(b % 3)) / 6 + step;
-    std::swap(element<std::int32_t>(a->page_table, b, 0), element<std::int32_t>(a->page_table, b, 1));
+    std::swap(element<std::int32_t>(a->page_table, b, 0),
+              element<std::int32_t>(a->page_table, b, 1));
   }
 }
 
-ScoreSpec decode(std::vector<std::int32_t> queries, std::vector<std::int32_t> keys, std::int64_t q_heads) {
+ScoreSpec decode(std::vector<std::int32_t> queries, std::vector<std::int32_t> keys,
+                 std::int64_t q_heads) {
   ScoreSpec s;
   s.q_heads = q_heads;
   s.q_lengths = std::move(queries);
@@ -189,10 +197,35 @@ TEST(Streams, AChainSeesWhatWasWrittenBefore) {
       stream.wait();
       GpuMemory memory;  // words() brings the cache back, too: inputs are not compared
       EXPECT_EQ(score.words() == expected, true) << n;
-      std::memcpy(score.host.buffers[0].bytes.data(), score.fresh[0].bytes.data(), score.fresh[0].bytes.size());
+      std::memcpy(score.host.buffers[0].bytes.data(), score.fresh[0].bytes.data(),
+                  score.fresh[0].bytes.size());
       for (std::size_t i = 0; i < score.fresh.size(); ++i)
-        std::memcpy(score.host.buffers[i].bytes.data(), score.fresh[i].bytes.data(), score.fresh[i].bytes.size());
+        std::memcpy(score.host.buffers[i].bytes.data(), score.fresh[i].bytes.data(),
+                    score.fresh[i].bytes.size());
     }
+  }
+}
+
+// Lengths on the device cannot be refused: queries beyond the bound are -inf, the others as ever.
+TEST(Streams, QueriesBeyondTheBoundAreMinusInfinity) {
+  for (const Backend* b : here()) {
+    if (!b->score) continue;
+    SCOPED_TRACE(b->name);
+    Call whole(build_score(decode({3, 1, 40}, {900, 300, 700}, 2)), *b);
+    Call bounded(build_score(decode({3, 1, 40}, {900, 300, 700}, 2)), *b);
+    std::get<ScoreFp4Args>(bounded.there.args).max_seqlen_q = 2;
+    whole.reset(0), bounded.reset(0);
+    whole.run_on(nullptr), bounded.run_on(nullptr);
+    whole.there.download(), bounded.there.download();
+    const Tensor& expected = std::get<ScoreFp4Args>(whole.host.args).output;
+    const Tensor& got = std::get<ScoreFp4Args>(bounded.host.args).output;
+    for (std::int64_t h = 0; h < got.size(0); ++h)
+      for (std::int64_t t = 0; t < got.size(1); ++t)
+        for (std::int64_t n = 0; n < got.size(2); ++n) {
+          const std::int64_t local = n < 3 ? n : n < 4 ? n - 3 : n - 4;
+          const float want = local < 2 ? element<float>(expected, h, t, n) : -INFINITY;
+          EXPECT_EQ(element<float>(got, h, t, n), want) << h << " " << t << " " << n;
+        }
   }
 }
 
