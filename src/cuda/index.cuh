@@ -83,7 +83,7 @@ void index(const IndexProblem& p, const Launch& to,
   score.out = plan.output(p.score, to.workspace);
   for (std::int64_t begin = 0; begin < tokens; begin += chunk) {
     const std::int64_t end = begin + chunk < tokens ? begin + chunk : tokens;
-    if (plan.chunk) score_tokens(score, to, {begin, end});
+    if (plan.chunk) score_tokens(score, to, {begin, end, false});
 
     SelectProblem select;
     select.scores = score.out.data;

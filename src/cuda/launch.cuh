@@ -80,8 +80,8 @@ inline ScoreParams score_params(const ScoreProblem& x, const ScoreKernel& k, Tok
   p.fill_lanes = k.fill_lanes, p.fill_columns = k.fill_columns;
   p.fill_token_parts = static_cast<unsigned>(ceil_div(p.range_end - p.range_begin, k.fill_lanes));
   p.fill_column_parts = static_cast<unsigned>(ceil_div(x.max_k_tiles, k.fill_columns));
-  p.fills = k.fills, p.cell_tiles = k.cell_tiles;
-  if (k.fills) p.fill_parts = static_cast<unsigned>(p.fill_token_parts * p.fill_column_parts * x.out_heads());
+  p.fills = k.fills && range.fills, p.cell_tiles = k.cell_tiles;
+  if (p.fills) p.fill_parts = static_cast<unsigned>(p.fill_token_parts * p.fill_column_parts * x.out_heads());
   return p;
 }
 
@@ -98,7 +98,13 @@ void launch_score(const ScoreProblem& problem, const ScorePlan& plan, const Laun
     const bool cells = k.schedule == Schedule::cells;
     void* arguments[] = {&params};
     cuda::launch("score", reinterpret_cast<const void*>(entry.function),
-                 {.blocks = k.blocks, .blocks_y = k.cell_tiles * (cells ? k.tile.units : 1), .blocks_z = k.cell_batch, .threads = k.threads, .shared_bytes = entry.shared_bytes}, arguments, launch);
+                 {.blocks = k.blocks,
+                  .blocks_y = k.cell_tiles * (cells ? k.tile.units : 1),
+                  .blocks_z = k.cell_batch,
+                  .threads = k.threads,
+                  .shared_bytes = entry.shared_bytes,
+                  .overlaps = plan.overlaps},
+                 arguments, launch);
   }
 }
 

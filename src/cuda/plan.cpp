@@ -82,6 +82,7 @@ bool is_aligned(const ScoreProblem& p) {
 ScorePlan plan_score(const ScoreProblem& p, const ScoreTuning& tuning, const DeviceInfo& device) {
   ScorePlan plan;
   plan.aligned = is_aligned(p);
+  plan.overlaps = tuning.overlaps;
   if (p.q.tokens == 0 || p.max_k_tiles == 0 || p.out_heads() == 0) return plan;  // an empty result
 
   const std::int64_t rows = rows_bound(p);

@@ -57,6 +57,7 @@ struct ScorePlan {
   int kernels = 0;
   ScoreKernel kernel[2];
   bool aligned = true;  // 16-byte loads; otherwise bytes
+  bool overlaps = false;  // may start while the kernel before it ends
 };
 
 // What the folders choose.
@@ -67,6 +68,7 @@ struct ScoreTuning {
   }
   int shared_blocks_per_sm = 1;
   bool has_warpgroup = false;
+  bool overlaps = false;  // programmatic dependent launch
 };
 
 ScorePlan plan_score(const ScoreProblem&, const ScoreTuning&, const DeviceInfo&);

@@ -17,6 +17,7 @@ namespace kvscout {
 struct TokenRange {
   std::int64_t begin = 0;
   std::int64_t end = std::numeric_limits<std::int64_t>::max();  // at most q.tokens counts
+  bool fills = true;  // writes -inf beyond the columns that a token sees; false: leaves them
 };
 
 #define KVSCOUT_DECLARE_SCORE(folder)                                              \

@@ -10,6 +10,7 @@
 //   still reaches all of the chip. The device decides, since only it knows the lengths.
 #pragma once
 
+#include "cuda/dependent.cuh"
 #include "cuda/keys.cuh"
 
 namespace kvscout::cuda {
@@ -267,6 +268,8 @@ constexpr int blocks_per_sm(int tiles) { return tiles == 4 ? 1 : 2; }
 
 template <class Ops, int Tiles, bool Aligned>
 __global__ void __launch_bounds__(kThreads, blocks_per_sm(Tiles)) score_registers(const __grid_constant__ ScoreParams p) {
+  wait_for_previous();
+  release_next();
   extern __shared__ __align__(16) unsigned char memory[];
   __shared__ std::int64_t sums[kThreads];
   __shared__ float rows_of_warp[kWarps][Tiles * 8];
@@ -371,6 +374,8 @@ __global__ void __launch_bounds__(kThreads, blocks_per_sm(Tiles)) score_register
 // nothing is visible.
 template <class Ops, int Tiles>
 __global__ void __launch_bounds__(kThreads) score_cells(const __grid_constant__ ScoreParams p) {
+  wait_for_previous();
+  release_next();
   __shared__ float rows_of_warp[kWarps][Tiles * 8];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32, column = blockIdx.x;
   Segment s;

@@ -49,6 +49,8 @@ __device__ __forceinline__ void write_rows(const ScoreParams& p, const Segment& 
 
 template <class Ops>
 __global__ void __launch_bounds__(kThreads, 1) score_shared(const __grid_constant__ ScoreParams p) {
+  wait_for_previous();
+  release_next();
   extern __shared__ __align__(16) unsigned char memory[];
   SharedQueries& shared = *reinterpret_cast<SharedQueries*>(memory);
   constexpr int kStep = Ops::kKeyLoads == 4 ? 1 : 2;  // groups of 16 keys at a time

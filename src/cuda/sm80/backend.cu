@@ -27,10 +27,10 @@ extern const Backend sm80_backend = {
     .quantize = sm80::quantize,
     .score = sm80::score,
     .select = sm80::select,
-    .index = nullptr,
+    .index = sm80::index,
     .append = sm80::append,
     .score_workspace = nullptr,
-    .index_workspace = nullptr,
+    .index_workspace = sm80::index_workspace,
     .explain = sm80::explain,
     .read = cuda::read,
 };

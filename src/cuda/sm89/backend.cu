@@ -27,10 +27,10 @@ extern const Backend sm89_backend = {
     .quantize = sm89::quantize,
     .score = sm89::score,
     .select = sm89::select,
-    .index = nullptr,
+    .index = sm89::index,
     .append = sm89::append,
     .score_workspace = nullptr,
-    .index_workspace = nullptr,
+    .index_workspace = sm89::index_workspace,
     .explain = sm89::explain,
     .read = cuda::read,
 };

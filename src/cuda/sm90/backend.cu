@@ -27,10 +27,10 @@ extern const Backend sm90_backend = {
     .quantize = sm90::quantize,
     .score = sm90::score,
     .select = sm90::select,
-    .index = nullptr,
+    .index = sm90::index,
     .append = sm90::append,
     .score_workspace = nullptr,
-    .index_workspace = nullptr,
+    .index_workspace = sm90::index_workspace,
     .explain = sm90::explain,
     .read = cuda::read,
 };

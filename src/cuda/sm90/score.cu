@@ -6,7 +6,7 @@
 namespace kvscout::sm90 {
 namespace {
 
-constexpr cuda::ScoreTuning kTuning{.has_warpgroup = true};
+constexpr cuda::ScoreTuning kTuning{.has_warpgroup = true, .overlaps = true};
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 // begin and end inside a tile.
 #pragma once
 
+#include "cuda/dependent.cuh"
 #include "cuda/keys.cuh"
 #include "cuda/sm90/wgmma.cuh"
 
@@ -101,6 +102,8 @@ __device__ __forceinline__ void finish_column(const ScoreParams& p, WarpgroupSha
 
 template <class Ops, int N>
 __global__ void __launch_bounds__(kThreads, 1) score_warpgroup(const __grid_constant__ ScoreParams p) {
+  cuda::wait_for_previous();
+  cuda::release_next();
   extern __shared__ __align__(1024) unsigned char memory[];
   auto& shared = *reinterpret_cast<WarpgroupShared<Ops, N>*>(memory);
   const int warpgroup = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, c = lane % 4;
