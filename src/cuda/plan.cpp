@@ -41,12 +41,16 @@ void use_cells(const ScoreProblem& p, const DeviceInfo& device, bool aligned, Sc
   const std::int64_t tiles = ceil_div(tokens, k.tile.tokens);
   if (!aligned || batch == 0 || columns != p.max_k_tiles || tiles * k.tile.units > kMaxCells) return;
   const std::int64_t cells = columns * batch * tiles * k.tile.units;
-  if (cells > kMaxCells) return;
+  if (cells > device.sms * 20) return;
   k.schedule = Schedule::cells;
   k.blocks = static_cast<int>(columns);
   k.cell_tiles = static_cast<int>(tiles);
   k.cell_batch = static_cast<int>(batch);
-  k.threads = kWarp * (cells <= device.sms * 4 ? 8 : cells <= device.sms * 8 ? 4 : 2);
+  // All cells run at once: a multiprocessor holds some 20 warps of this kernel.
+  k.threads = kWarp * (cells <= device.sms * 2    ? 8
+                       : cells <= device.sms * 5  ? 4
+                       : cells <= device.sms * 10 ? 2
+                                                  : 1);
 }
 
 }  // namespace
@@ -112,8 +116,9 @@ ScorePlan plan_score(const ScoreProblem& p, const ScoreTuning& tuning, const Dev
     long_kernel.fills = false;
     ScoreProblem bounded = p;
     bounded.requests.max_seqlen_q = short_tokens;
-    plan.kernel[1] = kernel_of(bounded, Schedule::rows_in_registers, kMaxRegisterRows,
-                               device.sms * tuning.register_blocks_per_sm(kMaxRegisterRows));
+    const int short_rows = p.k.type == Element::e2m1 ? 16 : kMaxRegisterRows;
+    plan.kernel[1] = kernel_of(bounded, Schedule::rows_in_registers, short_rows,
+                               device.sms * tuning.register_blocks_per_sm(short_rows));
     plan.kernels = 2;
   }
   return plan;

@@ -320,6 +320,7 @@ __global__ void __launch_bounds__(kThreads, blocks_per_sm(Tiles)) score_register
     float folded = -INFINITY;
 #pragma unroll 1
     for (int pass = 0; pass < p.tile.passes; ++pass) {
+      __syncwarp();
       if (lane == 0) heads = head_chunk(p, s.unit, pass);
       __syncwarp();
       load_queries<Ops, Tiles, Aligned>(p, s, heads, lane, q);
@@ -373,7 +374,8 @@ __global__ void __launch_bounds__(kThreads, blocks_per_sm(Tiles)) score_register
 // adding up, the shortest way from the lengths to the result. Its warps share the keys; it also writes -inf where
 // nothing is visible.
 template <class Ops, int Tiles>
-__global__ void __launch_bounds__(kThreads) score_cells(const __grid_constant__ ScoreParams p) {
+__global__ void __launch_bounds__(kThreads, Tiles == 4 ? 1 : 2)
+    score_cells(const __grid_constant__ ScoreParams p) {
   wait_for_previous();
   release_next();
   __shared__ float rows_of_warp[kWarps][Tiles * 8];

@@ -72,7 +72,10 @@ __device__ __forceinline__ void stage_queries(const ScoreParams& p, const Segmen
 }
 
 __device__ __forceinline__ void warpgroup_barrier(int warpgroup) {
-  asm volatile("bar.sync %0, 128;" ::"r"(warpgroup + 1) : "memory");
+  if (warpgroup == 0)
+    asm volatile("bar.sync 1, 128;" ::: "memory");
+  else
+    asm volatile("bar.sync 2, 128;" ::: "memory");
 }
 
 // Row maxima of four warps to results: each thread finishes rows `thread` and, for N = 256, `thread + 128`.
@@ -274,6 +277,7 @@ __global__ void __launch_bounds__(kThreads, 1) score_warpgroup(const __grid_cons
       shared.pass = next == p.tile.passes ? 0 : next;
       if (next == p.tile.passes) shared.at = shared.next;
     }
+    __syncwarp();
     __syncthreads();
   }
   cuda::fill_tails(p);
