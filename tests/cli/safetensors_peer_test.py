@@ -1,4 +1,4 @@
-"""Our .safetensors code against the format's own library (PyPI safetensors): what it writes we read and
+"""Our .safetensors code against the format's own library (the Python package safetensors): what it writes we read and
 write back unchanged, and what it refuses we refuse.  Usage: safetensors_peer_test.py COPY_PROGRAM
 Exit code 77: not run, because the library is not installed."""
 
