@@ -87,10 +87,10 @@ __attribute__((target("avx2,fma"))) double fma_loop(std::int64_t loops) {
   "vpermd %%zmm14,%%zmm15,%%zmm6\n" \
   "vpaddd %%zmm14,%%zmm6,%%zmm6\n"  \
   "vfmadd231ps %%zmm6," A "," F "\n"
-#define SIX(X)                                                                               \
-  X("%%zmm0", "%%zmm8")                                                                      \
-  X("%%zmm1", "%%zmm9") X("%%zmm2", "%%zmm10") X("%%zmm3", "%%zmm11") X("%%zmm4", "%%zmm12") \
-      X("%%zmm5", "%%zmm13")
+#define SIX(X)          \
+  X("%%zmm0", "%%zmm8") \
+  X("%%zmm1", "%%zmm9") \
+  X("%%zmm2", "%%zmm10") X("%%zmm3", "%%zmm11") X("%%zmm4", "%%zmm12") X("%%zmm5", "%%zmm13")
 
 #define VNNI_TARGET __attribute__((target("avx512f,avx512vnni")))
 VNNI_TARGET static void multiplied(std::int64_t loops) {

@@ -1,5 +1,6 @@
-// Score kernels on a GPU: `gpu_score check` compares random small problems of every kind with a float64 oracle and
-// compares bits across schedules; `gpu_score bench` times graph replays next to the streaming read of the same run.
+// Score kernels on a GPU: `gpu_score check` compares random small problems of every kind with a
+// float64 oracle and compares bits across schedules; `gpu_score bench` times graph replays next to
+// the streaming read of the same run.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -17,14 +18,14 @@
 
 using namespace kvscout;
 
-#define CK(x)                                                                                  \
-  do {                                                                                         \
-    cudaError_t e = (x);                                                                       \
-    if (e != cudaSuccess) {                                                                    \
-      std::printf("CUDA %s at line %d\n", cudaGetErrorString(e), __LINE__);                    \
-      std::fflush(stdout);                                                                     \
-      std::exit(1);                                                                            \
-    }                                                                                          \
+#define CK(x)                                                               \
+  do {                                                                      \
+    cudaError_t e = (x);                                                    \
+    if (e != cudaSuccess) {                                                 \
+      std::printf("CUDA %s at line %d\n", cudaGetErrorString(e), __LINE__); \
+      std::fflush(stdout);                                                  \
+      std::exit(1);                                                         \
+    }                                                                       \
   } while (0)
 
 namespace {
@@ -73,7 +74,8 @@ void fill_rows(std::vector<std::uint8_t>& v, Element e, Random& r) {
   if (e == Element::e2m1) {
     for (auto& b : v) b = static_cast<std::uint8_t>(r());
   } else if (e == Element::e4m3) {
-    for (auto& b : v) b = static_cast<std::uint8_t>(r() & 0x80) | static_cast<std::uint8_t>(r.below(0x70));
+    for (auto& b : v)
+      b = static_cast<std::uint8_t>(r() & 0x80) | static_cast<std::uint8_t>(r.below(0x70));
   } else {
     for (std::size_t i = 0; i + 1 < v.size(); i += 2) {
       const float x = (static_cast<float>(r.below(4001)) - 2000.0f) / 700.0f;
@@ -122,7 +124,8 @@ void build(Setup& s, const Shape& c, Random& r) {
   p.q.head_stride = qrow + slack, p.q.token_stride = (qrow + slack) * hq + (c.interleaved ? 16 : 0);
   s.q.host.resize(tq * p.q.token_stride + 64);
   fill_rows(s.q.host, c.qt, r);
-  if (c.qt == Element::e2m1) s.qs.host.resize(scale_layout::bytes(SfLayout::layout_128x4, tq * hq, 8));
+  if (c.qt == Element::e2m1)
+    s.qs.host.resize(scale_layout::bytes(SfLayout::layout_128x4, tq * hq, 8));
   fill_scales(s.qs.host, r, false);
   p.k.paged = c.paged, p.k.heads = c.hkv;
   std::vector<std::int32_t> table;
@@ -139,7 +142,9 @@ void build(Setup& s, const Shape& c, Random& r) {
     std::size_t next = 0;
     for (int b = 0; b < B; ++b)
       for (int i = 0; i < (c.k_len[b] + 127) / 128; ++i)
-        table[b * (width + 2) + i] = c.bad_pages && r.below(5) == 0 ? (r.below(2) ? -1 : static_cast<int>(pages) + 7) : ids[next++];
+        table[b * (width + 2) + i] = c.bad_pages && r.below(5) == 0
+                                         ? (r.below(2) ? -1 : static_cast<int>(pages) + 7)
+                                         : ids[next++];
     s.k.host.resize(pages * p.k.page_stride + 64);
     fill_rows(s.k.host, c.kt, r);
     if (c.kt == Element::e2m1) {
@@ -151,13 +156,16 @@ void build(Setup& s, const Shape& c, Random& r) {
         fill_scales(s.ks.host, r, c.nan);
       }
     }
-    p.requests.table_width = width + 1, p.requests.table_row_stride = width + 2, p.requests.table_column_stride = 1;
+    p.requests.table_width = width + 1, p.requests.table_row_stride = width + 2,
+    p.requests.table_column_stride = 1;
   } else {
     p.k.count = tk;
-    p.k.token_stride = (krow + slack) * c.hkv + (c.interleaved ? 32 : 0), p.k.head_stride = krow + slack;
+    p.k.token_stride = (krow + slack) * c.hkv + (c.interleaved ? 32 : 0),
+    p.k.head_stride = krow + slack;
     s.k.host.resize(tk * p.k.token_stride + 64);
     fill_rows(s.k.host, c.kt, r);
-    if (c.kt == Element::e2m1) s.ks.host.resize(scale_layout::bytes(SfLayout::layout_128x4, tk * c.hkv, 8));
+    if (c.kt == Element::e2m1)
+      s.ks.host.resize(scale_layout::bytes(SfLayout::layout_128x4, tk * c.hkv, 8));
     fill_scales(s.ks.host, r, c.nan);
   }
   ints(s.cu_q, cu_q), ints(s.cu_k, cu_k), ints(s.used, c.k_len), ints(s.table, table);
@@ -170,16 +178,22 @@ void build(Setup& s, const Shape& c, Random& r) {
   p.requests.batch = B, p.requests.causal = c.causal;
   p.requests.has_offset = c.offset_kind == 1, p.requests.offset = 17;
   p.requests.max_seqlen_q = 1;
-  for (int n : c.q_len) p.requests.max_seqlen_q = std::max<std::int64_t>(p.requests.max_seqlen_q, n);
+  for (int n : c.q_len)
+    p.requests.max_seqlen_q = std::max<std::int64_t>(p.requests.max_seqlen_q, n);
   if (c.max_q > 0) p.requests.max_seqlen_q = c.max_q;
   p.q_global.value = gs[0], p.k_global.value = gs[1];
   p.reduce = c.reduce;
   p.block_start = c.start, p.block_step = c.step;
   p.max_k_tiles = c.max_tiles >= 0 ? c.max_tiles : width;
-  if (c.tiles_inner) p.out.tile_stride = 1, p.out.token_stride = p.max_k_tiles + 1, p.out.head_stride = p.out.token_stride * tq;
-  else p.out.token_stride = 1, p.out.tile_stride = tq, p.out.head_stride = tq * p.max_k_tiles;
+  if (c.tiles_inner)
+    p.out.tile_stride = 1, p.out.token_stride = p.max_k_tiles + 1,
+    p.out.head_stride = p.out.token_stride * tq;
+  else
+    p.out.token_stride = 1, p.out.tile_stride = tq, p.out.head_stride = tq * p.max_k_tiles;
   s.out_elements = p.out.head_stride * p.out_heads();
-  for (Memory* m : {&s.q, &s.qs, &s.k, &s.ks, &s.cu_q, &s.cu_k, &s.used, &s.table, &s.offsets, &s.globals}) m->upload();
+  for (Memory* m :
+       {&s.q, &s.qs, &s.k, &s.ks, &s.cu_q, &s.cu_k, &s.used, &s.table, &s.offsets, &s.globals})
+    m->upload();
   ScoreProblem& d = s.device;
   d = p;
   const auto bind = [&](ScoreProblem& x, bool dev) {
@@ -187,11 +201,15 @@ void build(Setup& s, const Shape& c, Random& r) {
     const std::int64_t shift = c.aligned ? 0 : 1;
     x.q.data = at(s.q) + shift, x.k.data = at(s.k) + shift;
     x.q.scale = c.qt == Element::e2m1 ? at(s.qs) : nullptr;
-    x.k.scale = c.kt != Element::e2m1 ? nullptr : c.interleaved && c.paged ? at(s.k) + 128 * krow * c.hkv : at(s.ks);
+    x.k.scale = c.kt != Element::e2m1      ? nullptr
+                : c.interleaved && c.paged ? at(s.k) + 128 * krow * c.hkv
+                                           : at(s.ks);
     const auto i32 = [&](Memory& m) { return reinterpret_cast<const std::int32_t*>(at(m)); };
     x.requests.cu_q = i32(s.cu_q);
-    if (c.paged) x.requests.used_k = i32(s.used), x.requests.page_table = i32(s.table);
-    else x.requests.cu_k = i32(s.cu_k);
+    if (c.paged)
+      x.requests.used_k = i32(s.used), x.requests.page_table = i32(s.table);
+    else
+      x.requests.cu_k = i32(s.cu_k);
     if (c.offset_kind == 2) x.requests.offsets = i32(s.offsets);
     if (c.device_scales) {
       x.q_global.pointer = reinterpret_cast<const float*>(at(s.globals));
@@ -201,7 +219,8 @@ void build(Setup& s, const Shape& c, Random& r) {
   bind(s.host, false), bind(s.device, true);
 }
 
-void decode(const std::uint8_t* row, Element e, const std::uint8_t* scales, std::int64_t scale_row, double* v) {
+void decode(const std::uint8_t* row, Element e, const std::uint8_t* scales, std::int64_t scale_row,
+            double* v) {
   for (int d = 0; d < 128; ++d) {
     if (e == Element::e2m1) {
       const unsigned code = d % 2 ? row[d / 2] >> 4 : row[d / 2] & 15;
@@ -226,8 +245,11 @@ void oracle(const Setup& s, std::vector<double>& out, std::vector<double>& scale
   std::vector<double> kv(128 * 128), qv(128);
   for (std::int64_t b = 0; b < p.requests.batch; ++b) {
     const std::int64_t q0 = p.requests.cu_q[b], nq = p.requests.cu_q[b + 1] - q0;
-    const std::int64_t lk = p.k.paged ? p.requests.used_k[b] : p.requests.cu_k[b + 1] - p.requests.cu_k[b];
-    const std::int64_t off = p.requests.offsets ? p.requests.offsets[b] : p.requests.has_offset ? p.requests.offset : lk - nq;
+    const std::int64_t lk =
+        p.k.paged ? p.requests.used_k[b] : p.requests.cu_k[b + 1] - p.requests.cu_k[b];
+    const std::int64_t off = p.requests.offsets      ? p.requests.offsets[b]
+                             : p.requests.has_offset ? p.requests.offset
+                                                     : lk - nq;
     for (std::int64_t n = 0; n < T; ++n) {
       const std::int64_t block = p.block_start + n * p.block_step;
       if (block * 128 >= lk) continue;
@@ -237,28 +259,36 @@ void oracle(const Setup& s, std::vector<double>& out, std::vector<double>& scale
         for (int j = 0; j < rows && ok; ++j) {
           const auto* data = static_cast<const std::uint8_t*>(p.k.data);
           if (p.k.paged) {
-            const std::int64_t page = p.requests.page_table[b * p.requests.table_row_stride + block];
-            if (page < 0 || page >= p.k.count) { ok = false; break; }
-            decode(data + page * p.k.page_stride + kh * p.k.head_stride + j * p.k.token_stride, p.k.type,
-                   p.k.scale + page * p.k.scale_page_stride + kh * 1024, j, &kv[j * 128]);
+            const std::int64_t page =
+                p.requests.page_table[b * p.requests.table_row_stride + block];
+            if (page < 0 || page >= p.k.count) {
+              ok = false;
+              break;
+            }
+            decode(data + page * p.k.page_stride + kh * p.k.head_stride + j * p.k.token_stride,
+                   p.k.type, p.k.scale + page * p.k.scale_page_stride + kh * 1024, j, &kv[j * 128]);
           } else {
             const std::int64_t token = p.requests.cu_k[b] + block * 128 + j;
-            decode(data + token * p.k.token_stride + kh * p.k.head_stride, p.k.type, p.k.scale, token * p.k.heads + kh, &kv[j * 128]);
+            decode(data + token * p.k.token_stride + kh * p.k.head_stride, p.k.type, p.k.scale,
+                   token * p.k.heads + kh, &kv[j * 128]);
           }
         }
         if (!ok) continue;
         for (std::int64_t i = 0; i < std::min(nq, p.requests.max_seqlen_q); ++i)
           for (std::int64_t g = 0; g < G; ++g) {
             const std::int64_t h = kh * G + g, t = q0 + i;
-            decode(static_cast<const std::uint8_t*>(p.q.data) + t * p.q.token_stride + h * p.q.head_stride, p.q.type, p.q.scale,
-                   t * p.q.heads + h, qv.data());
-            const std::int64_t limit = p.requests.causal ? std::clamp<std::int64_t>(i + off + 1, 0, lk) : lk;
+            decode(static_cast<const std::uint8_t*>(p.q.data) + t * p.q.token_stride +
+                       h * p.q.head_stride,
+                   p.q.type, p.q.scale, t * p.q.heads + h, qv.data());
+            const std::int64_t limit =
+                p.requests.causal ? std::clamp<std::int64_t>(i + off + 1, 0, lk) : lk;
             const std::int64_t oh = p.reduce == Reduce::none ? h : p.reduce == Reduce::all ? 0 : kh;
             double& o = out[(oh * T + n) * N + t];
             double& M = scale[(oh * T + n) * N + t];
             for (int j = 0; j < rows && block * 128 + j < limit; ++j) {
               double sum = 0, mag = 0;
-              for (int d = 0; d < 128; ++d) sum += qv[d] * kv[j * 128 + d], mag += std::fabs(qv[d] * kv[j * 128 + d]);
+              for (int d = 0; d < 128; ++d)
+                sum += qv[d] * kv[j * 128 + d], mag += std::fabs(qv[d] * kv[j * 128 + d]);
               if (!std::isfinite(sum)) continue;
               o = std::max(o, gs * sum), M = std::max(M, gs * mag);
             }
@@ -268,7 +298,8 @@ void oracle(const Setup& s, std::vector<double>& out, std::vector<double>& scale
   }
 }
 
-std::vector<float> run(const Setup& s, ScoreTokens f, TokenRange range = {}, const ScoreProblem* problem = nullptr) {
+std::vector<float> run(const Setup& s, ScoreTokens f, TokenRange range = {},
+                       const ScoreProblem* problem = nullptr) {
   ScoreProblem p = problem ? *problem : s.device;
   float* out;
   const std::size_t bytes = (s.out_elements + 8) * 4;
@@ -299,17 +330,21 @@ bool compare(const Setup& s, const std::vector<float>& got, const std::string& w
         const std::int64_t i = (h * p.max_k_tiles + n) * p.q.tokens + t;
         const bool inf = want[i] == -INFINITY;
         if (scale[i] > 1e37) continue;  // beyond float32
-        bool ok = inf ? g == -INFINITY : std::fabs(g - want[i]) <= 4e-6 * scale[i] + 1.2e-7 * std::fabs(g);
+        bool ok = inf ? g == -INFINITY
+                      : std::fabs(g - want[i]) <= 4e-6 * scale[i] + 1.2e-7 * std::fabs(g);
         if (!inf && ok && scale[i] > 0) worst = std::max(worst, std::fabs(g - want[i]) / scale[i]);
-        if (!ok && ++bad <= 3) std::printf("  %s: head %d column %d token %d: %g, expected %g\n", what.c_str(), (int)h, (int)n, (int)t, g, want[i]);
+        if (!ok && ++bad <= 3)
+          std::printf("  %s: head %d column %d token %d: %g, expected %g\n", what.c_str(), (int)h,
+                      (int)n, (int)t, g, want[i]);
       }
   if (bad) ++failures, std::printf("FAIL %s: %d of %zu\n", what.c_str(), bad, want.size());
   return bad == 0;
 }
 
 int check(ScoreTokens f, int count, int first) {
-  const Element types[8][2] = {{Element::e2m1, Element::e2m1}, {Element::bf16, Element::e2m1}, {Element::f16, Element::e2m1},
-                               {Element::bf16, Element::bf16}, {Element::f16, Element::f16},   {Element::bf16, Element::e4m3},
+  const Element types[8][2] = {{Element::e2m1, Element::e2m1}, {Element::bf16, Element::e2m1},
+                               {Element::f16, Element::e2m1},  {Element::bf16, Element::bf16},
+                               {Element::f16, Element::f16},   {Element::bf16, Element::e4m3},
                                {Element::f16, Element::e4m3},  {Element::e4m3, Element::e4m3}};
   const int groups[] = {4, 1, 2, 3, 16, 5, 8, 40, 12, 7};
   int done = 0;
@@ -325,7 +360,11 @@ int check(ScoreTokens f, int count, int first) {
     c.interleaved = c.aligned && r.below(4) == 0, c.tiles_inner = r.below(4) == 0;
     const int B = r.below(5) == 0 ? r.in(33, 70) : r.in(1, 5), kind = r.below(4);
     for (int b = 0; b < B; ++b) {
-      const int most = B > 32 ? 3 : kind == 0 ? 1 : kind == 1 ? 9 : kind == 2 ? 70 : (b % 2 ? 2 : 150);
+      const int most = B > 32      ? 3
+                       : kind == 0 ? 1
+                       : kind == 1 ? 9
+                       : kind == 2 ? 70
+                                   : (b % 2 ? 2 : 150);
       c.q_len.push_back(kind == 0 ? 1 : r.below(8) == 0 ? 0 : r.in(1, most));
       c.k_len.push_back(r.below(10) == 0 ? 0 : r.in(1, B > 32 ? 700 : 1800));
     }
@@ -334,13 +373,16 @@ int check(ScoreTokens f, int count, int first) {
     if (r.below(5) == 0) c.start = r.below(3), c.step = r.in(1, 4);
     c.reduce = r.below(3) == 0 ? Reduce::all : r.below(3) == 0 ? Reduce::kv_group : Reduce::none;
     c.offset_kind = r.below(3) == 0 ? r.in(1, 2) : 0;
-    c.device_scales = r.below(3) == 0, c.nan = r.below(4) == 0, c.bad_pages = r.below(6) == 0, c.lead_in = r.below(3) == 0;
+    c.device_scales = r.below(3) == 0, c.nan = r.below(4) == 0, c.bad_pages = r.below(6) == 0,
+    c.lead_in = r.below(3) == 0;
     Setup s;
     build(s, c, r);
-    const std::string what = "case " + std::to_string(i) + " types " + std::to_string(ty) + " G " + std::to_string(c.group) + " Hkv " +
-                             std::to_string(c.hkv) + " B " + std::to_string(B) + " kind " + std::to_string(kind) + (c.paged ? " paged" : " flat") +
-                             (c.causal ? " causal" : "") + (c.aligned ? "" : " unaligned") + " reduce " + std::to_string((int)c.reduce) +
-                             " step " + std::to_string(c.step);
+    const std::string what = "case " + std::to_string(i) + " types " + std::to_string(ty) + " G " +
+                             std::to_string(c.group) + " Hkv " + std::to_string(c.hkv) + " B " +
+                             std::to_string(B) + " kind " + std::to_string(kind) +
+                             (c.paged ? " paged" : " flat") + (c.causal ? " causal" : "") +
+                             (c.aligned ? "" : " unaligned") + " reduce " +
+                             std::to_string((int)c.reduce) + " step " + std::to_string(c.step);
     const std::vector<float> got = run(s, f);
     compare(s, got, what);
     // The same bits in token chunks and one token at a time (other schedules).
@@ -355,11 +397,14 @@ int check(ScoreTokens f, int count, int first) {
           for (std::int64_t h = 0; h < p.out_heads(); ++h)
             for (std::int64_t n = 0; n < p.max_k_tiles; ++n) {
               const std::int64_t at = h * p.out.head_stride + n * p.out.tile_stride;
-              bad += std::memcmp(&part[at + (u - t) * p.out.token_stride], &got[at + u * p.out.token_stride], 4) != 0;
+              bad += std::memcmp(&part[at + (u - t) * p.out.token_stride],
+                                 &got[at + u * p.out.token_stride], 4) != 0;
             }
         if (t > 40 * chunk) break;
       }
-      if (bad) ++failures, std::printf("FAIL %s: other bits in chunks of %d tokens (%d)\n", what.c_str(), (int)chunk, bad);
+      if (bad)
+        ++failures, std::printf("FAIL %s: other bits in chunks of %d tokens (%d)\n", what.c_str(),
+                                (int)chunk, bad);
     }
     // ... and one request at a time with a small bound, which takes the short schedule.
     if (c.max_q < 0 && B <= 5 && kind >= 2) {
@@ -368,17 +413,20 @@ int check(ScoreTokens f, int count, int first) {
         ScoreProblem x = s.device;
         x.requests.batch = 1, x.requests.cu_q += b;
         if (x.requests.cu_k) x.requests.cu_k += b;
-        if (x.requests.used_k) x.requests.used_k += b, x.requests.page_table += b * x.requests.table_row_stride;
+        if (x.requests.used_k)
+          x.requests.used_k += b, x.requests.page_table += b * x.requests.table_row_stride;
         if (x.requests.offsets) x.requests.offsets += b;
         const std::vector<float> part = run(s, f, {}, &x);
         for (std::int64_t t = p.requests.cu_q[b]; t < p.requests.cu_q[b + 1]; ++t)
           for (std::int64_t h = 0; h < p.out_heads(); ++h)
             for (std::int64_t n = 0; n < p.max_k_tiles; ++n) {
-              const std::int64_t at = h * p.out.head_stride + n * p.out.tile_stride + t * p.out.token_stride;
+              const std::int64_t at =
+                  h * p.out.head_stride + n * p.out.tile_stride + t * p.out.token_stride;
               bad += std::memcmp(&part[at], &got[at], 4) != 0;
             }
       }
-      if (bad) ++failures, std::printf("FAIL %s: other bits request by request (%d)\n", what.c_str(), bad);
+      if (bad)
+        ++failures, std::printf("FAIL %s: other bits request by request (%d)\n", what.c_str(), bad);
     }
     ++done;
   }
@@ -388,14 +436,16 @@ int check(ScoreTokens f, int count, int first) {
 
 __global__ void read_kernel(const uint4* p, std::size_t n, unsigned* o) {
   unsigned a = 0;
-  for (std::size_t i = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x; i < n; i += static_cast<std::size_t>(gridDim.x) * blockDim.x) {
+  for (std::size_t i = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x; i < n;
+       i += static_cast<std::size_t>(gridDim.x) * blockDim.x) {
     const uint4 v = __ldcs(p + i);
     a ^= v.x ^ v.y ^ v.z ^ v.w;
   }
   if (a == 0x12345) *o = a;
 }
 __global__ void fill_kernel(unsigned* p, std::size_t n, unsigned mask, unsigned seed) {
-  for (std::size_t i = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x; i < n; i += static_cast<std::size_t>(gridDim.x) * blockDim.x) {
+  for (std::size_t i = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x; i < n;
+       i += static_cast<std::size_t>(gridDim.x) * blockDim.x) {
     unsigned x = static_cast<unsigned>(i) * 2654435761u + seed;
     x ^= x >> 16, x *= 0x85ebca6bu, x ^= x >> 13, x *= 0xc2b2ae35u, x ^= x >> 16;
     p[i] = x & mask;
@@ -440,8 +490,9 @@ struct Pool {  // one large device pool that all benchmark problems share
 };
 constexpr std::int64_t kPoolPages = 65536;
 
-double bench_one(const Pool& m, ScoreTokens f, const char* name, const std::vector<int>& q_len, const std::vector<int>& k_len,
-                 Element qt, Element kt, int hkv, int group, bool causal, double peak, bool compute, bool paged = true,
+double bench_one(const Pool& m, ScoreTokens f, const char* name, const std::vector<int>& q_len,
+                 const std::vector<int>& k_len, Element qt, Element kt, int hkv, int group,
+                 bool causal, double peak, bool compute, bool paged = true,
                  bool tiles_inner = false, std::int64_t max_tiles = 0, int calls = 0) {
   const int B = static_cast<int>(q_len.size());
   std::vector<std::int32_t> cu_q{0}, cu_k{paged ? 0 : 5}, table;
@@ -467,12 +518,16 @@ double bench_one(const Pool& m, ScoreTokens f, const char* name, const std::vect
   CK(cudaMemcpy(m.table, table.data(), table.size() * 4, cudaMemcpyHostToDevice));
   ScoreProblem p;
   p.q.data = m.q, p.q.scale = qt == Element::e2m1 ? m.qs : nullptr, p.q.type = qt;
-  p.q.tokens = cu_q.back(), p.q.heads = hkv * group, p.q.head_stride = row_bytes(qt), p.q.token_stride = p.q.head_stride * p.q.heads;
-  p.k.data = m.k, p.k.scale = kt == Element::e2m1 ? m.ks : nullptr, p.k.type = kt, p.k.paged = paged, p.k.heads = hkv;
+  p.q.tokens = cu_q.back(), p.q.heads = hkv * group, p.q.head_stride = row_bytes(qt),
+  p.q.token_stride = p.q.head_stride * p.q.heads;
+  p.k.data = m.k, p.k.scale = kt == Element::e2m1 ? m.ks : nullptr, p.k.type = kt,
+  p.k.paged = paged, p.k.heads = hkv;
   if (paged) {
-    p.k.count = pages, p.k.token_stride = krow, p.k.head_stride = krow * 128, p.k.page_stride = p.k.head_stride * hkv, p.k.scale_page_stride = 1024 * hkv;
+    p.k.count = pages, p.k.token_stride = krow, p.k.head_stride = krow * 128,
+    p.k.page_stride = p.k.head_stride * hkv, p.k.scale_page_stride = 1024 * hkv;
     p.requests.used_k = m.used, p.requests.page_table = m.table;
-    p.requests.table_width = width, p.requests.table_row_stride = width, p.requests.table_column_stride = 1;
+    p.requests.table_width = width, p.requests.table_row_stride = width,
+    p.requests.table_column_stride = 1;
   } else {
     p.k.count = cu_k.back(), p.k.token_stride = krow * hkv, p.k.head_stride = krow;
     p.requests.cu_k = m.cu_k;
@@ -481,30 +536,51 @@ double bench_one(const Pool& m, ScoreTokens f, const char* name, const std::vect
   p.requests.max_seqlen_q = *std::max_element(q_len.begin(), q_len.end());
   p.max_k_tiles = max_tiles ? max_tiles : width;
   p.out.data = m.out;
-  if (tiles_inner) p.out.tile_stride = 1, p.out.token_stride = p.max_k_tiles, p.out.head_stride = p.max_k_tiles * p.q.tokens;
-  else p.out.token_stride = 1, p.out.tile_stride = p.q.tokens, p.out.head_stride = p.q.tokens * p.max_k_tiles;
-  const double bytes = static_cast<double>(live) * hkv * 128 * (krow + (kt == Element::e2m1 ? 8 : 0));
+  if (tiles_inner)
+    p.out.tile_stride = 1, p.out.token_stride = p.max_k_tiles,
+    p.out.head_stride = p.max_k_tiles * p.q.tokens;
+  else
+    p.out.token_stride = 1, p.out.tile_stride = p.q.tokens,
+    p.out.head_stride = p.q.tokens * p.max_k_tiles;
+  const double bytes =
+      static_cast<double>(live) * hkv * 128 * (krow + (kt == Element::e2m1 ? 8 : 0));
   double flops = 0;
   for (int b = 0; b < B; ++b)
     for (int i = 0; i < q_len[b]; ++i)
-      flops += 256.0 * hkv * group * (causal ? std::max<double>(0, static_cast<double>(k_len[b]) - q_len[b] + i + 1) : k_len[b]);
+      flops += 256.0 * hkv * group *
+               (causal ? std::max<double>(0, static_cast<double>(k_len[b]) - q_len[b] + i + 1)
+                       : k_len[b]);
   if (!calls) calls = bytes < 4e7 && flops < 1e11 ? 40 : 4;
-  const double us = time_graph([&](cudaStream_t st) {
-    Launch launch;
-    launch.stream = st;
-    f(p, launch, {});
-  }, calls, calls == 4 ? 5 : 9);
-  if (compute) std::printf("%-44s %9.2f us  %6.0f TFLOP/s  %5.1f%%\n", name, us, flops / us * 1e-6, 100 * flops / us * 1e-6 / peak);
-  else std::printf("%-44s %9.2f us  %6.0f GB/s  %5.1f%%\n", name, us, bytes / us * 1e-3, 100 * bytes / us * 1e-3 / peak);
+  const double us = time_graph(
+      [&](cudaStream_t st) {
+        Launch launch;
+        launch.stream = st;
+        f(p, launch, {});
+      },
+      calls, calls == 4 ? 5 : 9);
+  if (compute)
+    std::printf("%-44s %9.2f us  %6.0f TFLOP/s  %5.1f%%\n", name, us, flops / us * 1e-6,
+                100 * flops / us * 1e-6 / peak);
+  else
+    std::printf("%-44s %9.2f us  %6.0f GB/s  %5.1f%%\n", name, us, bytes / us * 1e-3,
+                100 * bytes / us * 1e-3 / peak);
   std::fflush(stdout);
   return us;
 }
 
 int bench(ScoreTokens f, double tflops, int level) {
   Pool m;
-  const std::size_t kb = kPoolPages * 8192, sb = kPoolPages * 1024, qb = 64u << 20, ob = std::size_t{1} << 28;
-  CK(cudaMalloc(&m.k, kb)); CK(cudaMalloc(&m.ks, sb)); CK(cudaMalloc(&m.q, qb)); CK(cudaMalloc(&m.qs, qb)); CK(cudaMalloc(&m.out, ob * 4));
-  CK(cudaMalloc(&m.cu_q, 1 << 16)); CK(cudaMalloc(&m.cu_k, 1 << 16)); CK(cudaMalloc(&m.used, 1 << 16)); CK(cudaMalloc(&m.table, 8 << 20));
+  const std::size_t kb = kPoolPages * 8192, sb = kPoolPages * 1024, qb = 64u << 20,
+                    ob = std::size_t{1} << 28;
+  CK(cudaMalloc(&m.k, kb));
+  CK(cudaMalloc(&m.ks, sb));
+  CK(cudaMalloc(&m.q, qb));
+  CK(cudaMalloc(&m.qs, qb));
+  CK(cudaMalloc(&m.out, ob * 4));
+  CK(cudaMalloc(&m.cu_q, 1 << 16));
+  CK(cudaMalloc(&m.cu_k, 1 << 16));
+  CK(cudaMalloc(&m.used, 1 << 16));
+  CK(cudaMalloc(&m.table, 8 << 20));
   // 0x3F.. patterns keep bf16, e4m3 and e2m1 finite alike.
   fill_kernel<<<1024, 256>>>(reinterpret_cast<unsigned*>(m.k), kb / 4, 0xBFFFBFFFu, 1);
   fill_kernel<<<1024, 256>>>(reinterpret_cast<unsigned*>(m.ks), sb / 4, 0x3F3F3F3Fu, 2);
@@ -513,13 +589,28 @@ int bench(ScoreTokens f, double tflops, int level) {
   CK(cudaDeviceSynchronize());
   double read = 0;
   for (int mul : {8, 16})
-    read = std::max(read, kb / time_graph([&](cudaStream_t st) { read_kernel<<<132 * mul, 256, 0, st>>>(reinterpret_cast<uint4*>(m.k), kb / 16, reinterpret_cast<unsigned*>(m.out)); }, 3) * 1e-3);
-  const double empty = time_graph([&](cudaStream_t st) { read_kernel<<<132, 256, 0, st>>>(reinterpret_cast<uint4*>(m.k), 0, reinterpret_cast<unsigned*>(m.out)); }, 40);
-  std::printf("streaming read %.0f GB/s, empty node %.2f us, peak used for compute %.0f TFLOP/s\n", read, empty, tflops);
+    read = std::max(read, kb /
+                              time_graph(
+                                  [&](cudaStream_t st) {
+                                    read_kernel<<<132 * mul, 256, 0, st>>>(
+                                        reinterpret_cast<uint4*>(m.k), kb / 16,
+                                        reinterpret_cast<unsigned*>(m.out));
+                                  },
+                                  3) *
+                              1e-3);
+  const double empty = time_graph(
+      [&](cudaStream_t st) {
+        read_kernel<<<132, 256, 0, st>>>(reinterpret_cast<uint4*>(m.k), 0,
+                                         reinterpret_cast<unsigned*>(m.out));
+      },
+      40);
+  std::printf("streaming read %.0f GB/s, empty node %.2f us, peak used for compute %.0f TFLOP/s\n",
+              read, empty, tflops);
   const auto many = [](int n, int v) { return std::vector<int>(n, v); };
   using enum Element;
   const auto decode = [&](const char* name, int B, int ctx, int tokens = 1, int group = 4) {
-    return bench_one(m, f, name, many(B, tokens), many(B, ctx), e2m1, e2m1, 1, group, true, read, false);
+    return bench_one(m, f, name, many(B, tokens), many(B, ctx), e2m1, e2m1, 1, group, true, read,
+                     false);
   };
   decode("decode 64 x 131k", 64, 131072);
   decode("decode 32 x 131k", 32, 131072);
@@ -535,30 +626,43 @@ int bench(ScoreTokens f, double tflops, int level) {
     decode("decode 64 x 131k, Hq 1", 64, 131072, 1, 1);
     decode("decode 64 x 131k, Hq 16", 64, 131072, 1, 16);
     std::vector<int> ragged;
-    for (int i = 0; i < 32; ++i) ragged.push_back(11000 + static_cast<int>(225000 * std::pow(i / 31.0, 2.0)));
+    for (int i = 0; i < 32; ++i)
+      ragged.push_back(11000 + static_cast<int>(225000 * std::pow(i / 31.0, 2.0)));
     std::int64_t sum = 0;
     for (int x : ragged) sum += x;
     bench_one(m, f, "ragged 32", many(32, 1), ragged, e2m1, e2m1, 1, 4, true, read, false);
-    bench_one(m, f, "uniform of the same bytes", many(32, 1), many(32, static_cast<int>(sum / 32)), e2m1, e2m1, 1, 4, true, read, false);
-    bench_one(m, f, "flat, odd starts, 64 x 131k", many(64, 1), many(64, 131070), e2m1, e2m1, 1, 4, true, read, false, false);
-    bench_one(m, f, "tiles innermost, 64 x 131k", many(64, 1), many(64, 131072), e2m1, e2m1, 1, 4, true, read, false, true, true);
-    bench_one(m, f, "8 x 2k, max_k_tiles 16", many(8, 1), many(8, 2048), e2m1, e2m1, 1, 4, true, read, false, true, false, 16);
-    bench_one(m, f, "8 x 2k, max_k_tiles 8192", many(8, 1), many(8, 2048), e2m1, e2m1, 1, 4, true, read, false, true, false, 8192);
-    bench_one(m, f, "bf16 q, e2m1 k, 64 x 131k", many(64, 1), many(64, 131072), bf16, e2m1, 1, 4, true, read, false);
-    bench_one(m, f, "bf16 x bf16, 64 x 131k", many(64, 1), many(64, 131072), bf16, bf16, 1, 4, true, read, false);
+    bench_one(m, f, "uniform of the same bytes", many(32, 1), many(32, static_cast<int>(sum / 32)),
+              e2m1, e2m1, 1, 4, true, read, false);
+    bench_one(m, f, "flat, odd starts, 64 x 131k", many(64, 1), many(64, 131070), e2m1, e2m1, 1, 4,
+              true, read, false, false);
+    bench_one(m, f, "tiles innermost, 64 x 131k", many(64, 1), many(64, 131072), e2m1, e2m1, 1, 4,
+              true, read, false, true, true);
+    bench_one(m, f, "8 x 2k, max_k_tiles 16", many(8, 1), many(8, 2048), e2m1, e2m1, 1, 4, true,
+              read, false, true, false, 16);
+    bench_one(m, f, "8 x 2k, max_k_tiles 8192", many(8, 1), many(8, 2048), e2m1, e2m1, 1, 4, true,
+              read, false, true, false, 8192);
+    bench_one(m, f, "bf16 q, e2m1 k, 64 x 131k", many(64, 1), many(64, 131072), bf16, e2m1, 1, 4,
+              true, read, false);
+    bench_one(m, f, "bf16 x bf16, 64 x 131k", many(64, 1), many(64, 131072), bf16, bf16, 1, 4, true,
+              read, false);
   }
   bench_one(m, f, "prefill 8192 x 65536", {8192}, {65536}, e2m1, e2m1, 1, 4, false, tflops, true);
   if (level >= 1) {
-    bench_one(m, f, "prefill 8192 x 65536, 1 head", {8192}, {65536}, e2m1, e2m1, 1, 1, false, tflops, true);
-    bench_one(m, f, "30 x 67584, 8 tokens, 64/4 heads", many(30, 8), many(30, 67584), e2m1, e2m1, 4, 16, true, tflops, true);
+    bench_one(m, f, "prefill 8192 x 65536, 1 head", {8192}, {65536}, e2m1, e2m1, 1, 1, false,
+              tflops, true);
+    bench_one(m, f, "30 x 67584, 8 tokens, 64/4 heads", many(30, 8), many(30, 67584), e2m1, e2m1, 4,
+              16, true, tflops, true);
     bench_one(m, f, "causal 8192 x 8192", {8192}, {8192}, e2m1, e2m1, 1, 4, true, tflops, true);
     bench_one(m, f, "causal 2048 x 32768", {2048}, {32768}, e2m1, e2m1, 1, 4, true, tflops, true);
     bench_one(m, f, "causal 512 x 131072", {512}, {131072}, e2m1, e2m1, 1, 4, true, tflops, true);
-    bench_one(m, f, "bf16 q, e2m1 k, 8192 x 65536", {8192}, {65536}, bf16, e2m1, 1, 4, false, tflops, true);
-    bench_one(m, f, "bf16 x bf16, 8192 x 65536", {8192}, {65536}, bf16, bf16, 1, 4, false, tflops, true);
+    bench_one(m, f, "bf16 q, e2m1 k, 8192 x 65536", {8192}, {65536}, bf16, e2m1, 1, 4, false,
+              tflops, true);
+    bench_one(m, f, "bf16 x bf16, 8192 x 65536", {8192}, {65536}, bf16, bf16, 1, 4, false, tflops,
+              true);
     std::vector<int> q = many(32, 1), k = many(32, 65536);
     q[7] = 512;
-    bench_one(m, f, "mixed: 512 tokens beside 31 x 1, 65k", q, k, e2m1, e2m1, 1, 4, true, tflops, true);
+    bench_one(m, f, "mixed: 512 tokens beside 31 x 1, 65k", q, k, e2m1, e2m1, 1, 4, true, tflops,
+              true);
   }
   return 0;
 }
@@ -570,6 +674,9 @@ int main(int argc, char** argv) {
   cudaDeviceProp pr;
   CK(cudaGetDeviceProperties(&pr, 0));
   std::printf("%s, %d SMs, %s %s\n", pr.name, pr.multiProcessorCount, what.c_str(), name.c_str());
-  if (what == "check") return check(score_of(name), argc > 3 ? std::atoi(argv[3]) : 100, argc > 4 ? std::atoi(argv[4]) : 0);
-  return bench(score_of(name), argc > 3 ? std::atof(argv[3]) : 750, argc > 4 ? std::atoi(argv[4]) : 1);
+  if (what == "check")
+    return check(score_of(name), argc > 3 ? std::atoi(argv[3]) : 100,
+                 argc > 4 ? std::atoi(argv[4]) : 0);
+  return bench(score_of(name), argc > 3 ? std::atof(argv[3]) : 750,
+               argc > 4 ? std::atoi(argv[4]) : 1);
 }

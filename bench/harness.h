@@ -14,8 +14,8 @@
 
 namespace bench {
 
-// CPU time of the calling thread instead of the clock on the wall: for one thread on a machine that is not
-// idle.
+// CPU time of the calling thread instead of the clock on the wall: for one thread on a machine that
+// is not idle.
 inline bool cpu_time = false;
 
 inline double now() {

@@ -39,8 +39,8 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", kvscout::version());
   app.require_subcommand(1);
   int exit_code = kOk;
-  for (const auto add : {add_info, add_quantize, add_score, add_select, add_index, add_append,
-                         add_show, add_check})
+  for (const auto add :
+       {add_info, add_quantize, add_score, add_select, add_index, add_append, add_show, add_check})
     add(app, exit_code);
   try {
     app.parse(argc, argv);

@@ -19,27 +19,38 @@ int main() {
   const Tensor q_fp4(q.data(), DType::u8, {1, 1, 64}), q_sf(q_scale.data(), DType::u8, {1024});
   const GlobalScale forward{2688.0f / 1}, inverse{1 / forward.value};  // 2688 / largest magnitude
   nvfp4_quantize({.a = {keys.data(), DType::f32, {1000, 1, 128}},
-                  .a_global_sf = forward, .codes = k_fp4, .scales = k_sf});
+                  .a_global_sf = forward,
+                  .codes = k_fp4,
+                  .scales = k_sf});
   nvfp4_quantize({.a = {query, DType::f32, {1, 1, 128}},
-                  .a_global_sf = forward, .codes = q_fp4, .scales = q_sf});
+                  .a_global_sf = forward,
+                  .codes = q_fp4,
+                  .scales = q_sf});
 
   // One request: its only query is the last position, so it sees all 1000 keys.
   const std::int32_t cu_q[] = {0, 1}, cu_k[] = {0, 1000};
   std::int32_t ids[3];
   float scores[3];
-  const IndexArgs index{.score = {.q_fp4 = q_fp4, .k_fp4 = k_fp4, .q_scale = q_sf, .k_scale = k_sf,
-                                  .q_global_scale = inverse, .k_global_scale = inverse,
+  const IndexArgs index{.score = {.q_fp4 = q_fp4,
+                                  .k_fp4 = k_fp4,
+                                  .q_scale = q_sf,
+                                  .k_scale = k_sf,
+                                  .q_global_scale = inverse,
+                                  .k_global_scale = inverse,
                                   .cu_seqlens_q = {cu_q, DType::i32, {2}},
                                   .cu_seqlens_k = {cu_k, DType::i32, {2}},
-                                  .max_seqlen_q = 1, .max_k_tiles = 8},
+                                  .max_seqlen_q = 1,
+                                  .max_k_tiles = 8},
                         .topk = 3,
                         .output = {ids, DType::i32, {1, 1, 3}},
                         .scores = {scores, DType::f32, {1, 1, 3}}};
 
   // A call allocates nothing: it says how much memory it wants, and the caller brings it.
-  struct alignas(256) Line { std::byte bytes[256]; };
+  struct alignas(256) Line {
+    std::byte bytes[256];
+  };
   std::vector<Line> workspace(msa_index_select_fp4_workspace(index) / 256 + 1);
-  msa_index_select_fp4(index, {.workspace = workspace.data(),
-                               .workspace_bytes = workspace.size() * sizeof(Line)});
+  msa_index_select_fp4(
+      index, {.workspace = workspace.data(), .workspace_bytes = workspace.size() * sizeof(Line)});
   for (int i = 0; i < 3; ++i) std::printf("block %d, score %.1f\n", ids[i], scores[i]);
 }

@@ -65,9 +65,9 @@ Options options_on(Device device, Arguments& a) {
   return o;
 }
 
-// Runs with the caller's workspace, or host memory of ours, or tells Python what to bring. On a device the
-// call is tried first: most need none, an error is thrown before anything is queued, and asking for the
-// size validates everything a second time.
+// Runs with the caller's workspace, or host memory of ours, or tells Python what to bring. On a
+// device the call is tried first: most need none, an error is thrown before anything is queued, and
+// asking for the size validates everything a second time.
 template <class Size, class Run>
 std::int64_t with_workspace(const Tensor& given, Device device, Options& o, Size size, Run run) {
   HostMemory own;

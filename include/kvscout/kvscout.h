@@ -146,9 +146,9 @@ KVSCOUT_API void msa_index_append_fp4(const AppendArgs&, const Options& = {});
 // ---- what is there -----------------------------------------------------------------------------
 struct BackendInfo {
   std::string name;
-  std::string built_for;   // what its code was compiled for
-  bool available = false;  // runs on this machine
-  std::string status;      // the device, or why it does not run here; and who has run it
+  std::string built_for;              // what its code was compiled for
+  bool available = false;             // runs on this machine
+  std::string status;                 // the device, or why it does not run here; and who has run it
   Device::Type device = Device::cpu;  // the memory that its calls work on
 };
 KVSCOUT_API std::vector<BackendInfo> backends();

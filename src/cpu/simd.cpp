@@ -1,6 +1,6 @@
 // The kernels of every instruction set that Highway knows, from one source, as tables.
-// No sizeless vectors here: on Arm the NEON code serves. Newer versions of Highway split AVX-512 and
-// NEON further; what that would bring is in vnni.cpp.
+// No sizeless vectors here: on Arm the NEON code serves. Newer versions of Highway split AVX-512
+// and NEON further; what that would bring is in vnni.cpp.
 #define HWY_DISABLED_TARGETS \
   (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV | KVSCOUT_SPLIT_TARGETS)
 #undef HWY_TARGET_INCLUDE

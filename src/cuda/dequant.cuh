@@ -1,19 +1,22 @@
-// Rows of 128 elements as operands of a 16-bit matrix instruction, without shared memory or shuffles.
+// Rows of 128 elements as operands of a 16-bit matrix instruction, without shared memory or
+// shuffles.
 //
-// A lane with c = lane % 4 owns a quarter of a row: `fragment` turns the bytes that it loads with 16-byte
-// loads into 16 registers of two 16-bit values, register 2s and 2s+1 for k-step s (k = 2c, 2c+1 and 2c+8,
-// 2c+9 of m16n8k16). Which element gets which k is free as long as queries and keys agree, so it is chosen
-// such that a lane's bytes are contiguous and unpacking is cheapest; the key type decides it. This order of
-// k is the same in every schedule, which is why all of them give the same bits.
+// A lane with c = lane % 4 owns a quarter of a row: `fragment` turns the bytes that it loads with
+// 16-byte loads into 16 registers of two 16-bit values, register 2s and 2s+1 for k-step s (k = 2c,
+// 2c+1 and 2c+8, 2c+9 of m16n8k16). Which element gets which k is free as long as queries and keys
+// agree, so it is chosen such that a lane's bytes are contiguous and unpacking is cheapest; the key
+// type decides it. This order of k is the same in every schedule, which is why all of them give the
+// same bits.
 //
-//   e2m1   bytes 16c..16c+15, elements 32c..32c+31, groups 2c and 2c+1; within 8 elements fp16 takes them as
+//   e2m1   bytes 16c..16c+15, elements 32c..32c+31, groups 2c and 2c+1; within 8 elements fp16
+//   takes them as
 //          (0,4)(2,6)(1,5)(3,7), bf16 as (0,4)(1,5)(2,6)(3,7)
 //   e4m3   bytes 64i + 16c.., i = 0, 1, in order
 //   16 bit bytes 64i + 16c.., i = 0..3, in order
 //
-// Powers of two: an e2m1 pattern moved into an fp16 (bf16) word reads 2^-14 (2^-126) too small, subnormals
-// included, and is multiplied by its block scale (bf16: times 2^118) in one exact instruction. What is left,
-// 2^-14 (2^-8) an operand, is repaired after the maximum.
+// Powers of two: an e2m1 pattern moved into an fp16 (bf16) word reads 2^-14 (2^-126) too small,
+// subnormals included, and is multiplied by its block scale (bf16: times 2^118) in one exact
+// instruction. What is left, 2^-14 (2^-8) an operand, is repaired after the maximum.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -26,7 +29,8 @@
 
 namespace kvscout::cuda {
 
-__device__ __forceinline__ std::uint32_t permute_bytes(std::uint32_t a, std::uint32_t b, std::uint32_t select) {
+__device__ __forceinline__ std::uint32_t permute_bytes(std::uint32_t a, std::uint32_t b,
+                                                       std::uint32_t select) {
   std::uint32_t d;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(select));
   return d;
@@ -38,7 +42,8 @@ __device__ __forceinline__ std::uint32_t multiply2(std::uint32_t a, std::uint32_
   if constexpr (Bf16)  // a*b - 0: sm_80 has no bf16 multiplication of its own
     asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(0x80008000u));
   else {
-    const __half2 product = __hmul2_rn(*reinterpret_cast<const __half2*>(&a), *reinterpret_cast<const __half2*>(&b));
+    const __half2 product =
+        __hmul2_rn(*reinterpret_cast<const __half2*>(&a), *reinterpret_cast<const __half2*>(&b));
     d = *reinterpret_cast<const std::uint32_t*>(&product);
   }
   return d;
@@ -62,14 +67,16 @@ __device__ __forceinline__ std::uint32_t f16x2_to_bf16x2(std::uint32_t h) {
   return *reinterpret_cast<const std::uint32_t*>(&b);
 }
 
-// Factors that the compiler must not turn into shifts and additions: those share a pipe with the masks, and that
-// pipe is the one that streaming keys would wait for (7 instead of 11 instructions there for 8 elements).
+// Factors that the compiler must not turn into shifts and additions: those share a pipe with the
+// masks, and that pipe is the one that streaming keys would wait for (7 instead of 11 instructions
+// there for 8 elements).
 static __constant__ std::uint32_t kUp[2] = {512, 2};
 
-// Eight e2m1 codes times one half of a pair of scales. (An operand of a half multiplication is either half of a
-// register at no cost.)
+// Eight e2m1 codes times one half of a pair of scales. (An operand of a half multiplication is
+// either half of a register at no cost.)
 template <bool Bf16>
-__device__ __forceinline__ void unpack_e2m1(std::uint32_t w, std::uint32_t pair, int half, std::uint32_t* h) {
+__device__ __forceinline__ void unpack_e2m1(std::uint32_t w, std::uint32_t pair, int half,
+                                            std::uint32_t* h) {
   const std::uint32_t scale = broadcast_half<Bf16>(pair, half);
   if constexpr (Bf16) {
     h[0] = multiply2<true>(((w << 12) & 0x80008000u) | ((w << 6) & 0x01C001C0u), scale);
@@ -77,26 +84,29 @@ __device__ __forceinline__ void unpack_e2m1(std::uint32_t w, std::uint32_t pair,
     h[2] = multiply2<true>(((w << 4) & 0x80008000u) | ((w >> 2) & 0x01C001C0u), scale);
     h[3] = multiply2<true>((w & 0x80008000u) | ((w >> 6) & 0x01C001C0u), scale);
   } else {
-    // A code n = smmm at bits 4..1 of a byte: adding 0x70 carries s from bit 4 to bit 7 and leaves rubbish in bits
-    // 6..4 only, which the mask drops. As multiplications and additions, that is, not on the pipe that logic uses.
+    // A code n = smmm at bits 4..1 of a byte: adding 0x70 carries s from bit 4 to bit 7 and leaves
+    // rubbish in bits 6..4 only, which the mask drops. As multiplications and additions, that is,
+    // not on the pipe that logic uses.
     const std::uint32_t even = w & 0x0F0F0F0Fu, odd = (w >> 4) & 0x0F0F0F0Fu;
     h[0] = multiply2<false>((even * kUp[0] + 0x70707000u) & 0x8E008E00u, scale);  // elements 0, 4
-    h[1] = multiply2<false>((even * kUp[1] + 0x70707070u) & 0x8E008E00u, scale);    // 2, 6
+    h[1] = multiply2<false>((even * kUp[1] + 0x70707070u) & 0x8E008E00u, scale);  // 2, 6
     h[2] = multiply2<false>((odd * kUp[0] + 0x70707000u) & 0x8E008E00u, scale);   // 1, 5
-    h[3] = multiply2<false>((odd * kUp[1] + 0x70707070u) & 0x8E008E00u, scale);     // 3, 7
+    h[3] = multiply2<false>((odd * kUp[1] + 0x70707070u) & 0x8E008E00u, scale);   // 3, 7
   }
 }
 
-// Two e4m3 bytes (bits 0..15) as fp16x2; NaN stays NaN. With bit arithmetic where the instruction lacks.
+// Two e4m3 bytes (bits 0..15) as fp16x2; NaN stays NaN. With bit arithmetic where the instruction
+// lacks.
 template <bool HasConversion>
 __device__ __forceinline__ std::uint32_t e4m3x2_to_f16x2(std::uint32_t bytes) {
   std::uint32_t d;
   if constexpr (HasConversion) {
     asm("{ .reg .b16 t; cvt.u16.u32 t, %1; cvt.rn.f16x2.e4m3x2 %0, t; }" : "=r"(d) : "r"(bytes));
   } else {
-    const std::uint32_t wide = permute_bytes(bytes, 0, 0x1404);   // a byte to the top of each half
-    const std::uint32_t magnitude = (wide & 0x7F007F00u) >> 1;    // reads 2^-8 too small
-    const std::uint32_t nan = (magnitude + 0x00800080u) & 0x40004000u;  // only 0x7F carries this far
+    const std::uint32_t wide = permute_bytes(bytes, 0, 0x1404);  // a byte to the top of each half
+    const std::uint32_t magnitude = (wide & 0x7F007F00u) >> 1;   // reads 2^-8 too small
+    const std::uint32_t nan =
+        (magnitude + 0x00800080u) & 0x40004000u;  // only 0x7F carries this far
     d = multiply2<false>(magnitude, 0x5C005C00u) | nan | (nan - (nan >> 5)) | (wide & 0x80008000u);
   }
   return d;
@@ -107,11 +117,13 @@ template <class A, Element Q, Element K>
 struct Operands {
   static constexpr Element kQuery = Q, kKey = K;
   static constexpr bool kBf16 = Q == Element::bf16;  // else fp16
-  static constexpr int kKeyLoads = static_cast<int>(bits_per_element(K)) / 4;  // 16-byte loads: 1, 2, 4
+  static constexpr int kKeyLoads =
+      static_cast<int>(bits_per_element(K)) / 4;  // 16-byte loads: 1, 2, 4
   static constexpr int kStages = A::kStages;
   static constexpr bool kKeyScales = K == Element::e2m1, kQueryScales = Q == Element::e2m1;
   static constexpr float kRepairOne = kBf16 ? 256.0f : 16384.0f;
-  static constexpr float kRepair = (kKeyScales ? kRepairOne : 1.0f) * (kQueryScales ? kRepairOne : 1.0f);
+  static constexpr float kRepair =
+      (kKeyScales ? kRepairOne : 1.0f) * (kQueryScales ? kRepairOne : 1.0f);
 
   struct Raw {
     uint4 v[kKeyLoads];
@@ -123,10 +135,12 @@ struct Operands {
   // A row's scales as a lane needs them: a pair of 16-bit values, for groups 2c and 2c + 1.
   using Scale = std::uint32_t;
   // From the words that hold groups 4(c/2)..4(c/2)+3 of two rows.
-  static __device__ __forceinline__ void scales(const std::uint32_t (&word)[2], int c, Scale (&s)[2]) {
+  static __device__ __forceinline__ void scales(const std::uint32_t (&word)[2], int c,
+                                                Scale (&s)[2]) {
     if constexpr (kKeyScales) {
       // The format is unsigned: bit 7 goes.
-      const std::uint32_t four = permute_bytes(word[0], word[1], c & 1 ? 0x7632 : 0x5410) & 0x7F7F7F7Fu;
+      const std::uint32_t four =
+          permute_bytes(word[0], word[1], c & 1 ? 0x7632 : 0x5410) & 0x7F7F7F7Fu;
       s[0] = A::e4m3x2(four), s[1] = A::e4m3x2(four >> 16);
       if constexpr (kBf16)
         for (Scale& x : s) x = multiply2<true>(f16x2_to_bf16x2(x), 0x7A807A80u);
@@ -142,7 +156,8 @@ struct Operands {
       for (int j = 0; j < 2; ++j) {
         const std::uint32_t w = word_of(raw.v[i / 2], i % 2 * 2 + j);
         h[2 * j] = A::e4m3x2(w), h[2 * j + 1] = A::e4m3x2(w >> 16);
-        if constexpr (kBf16) h[2 * j] = f16x2_to_bf16x2(h[2 * j]), h[2 * j + 1] = f16x2_to_bf16x2(h[2 * j + 1]);
+        if constexpr (kBf16)
+          h[2 * j] = f16x2_to_bf16x2(h[2 * j]), h[2 * j + 1] = f16x2_to_bf16x2(h[2 * j + 1]);
       }
     } else {
       h[0] = raw.v[i].x, h[1] = raw.v[i].y, h[2] = raw.v[i].z, h[3] = raw.v[i].w;
@@ -155,8 +170,9 @@ struct Operands {
 
   // The same for a query row at `row`; `scale_row` points at the row's first scale byte.
   template <class Load>
-  static __device__ __forceinline__ void query_fragment(const std::uint8_t* row, const std::uint8_t* scale_row,
-                                                        int c, Load load, std::uint32_t (&h)[16]) {
+  static __device__ __forceinline__ void query_fragment(const std::uint8_t* row,
+                                                        const std::uint8_t* scale_row, int c,
+                                                        Load load, std::uint32_t (&h)[16]) {
     if constexpr (Q == K) {
       Raw raw;
 #pragma unroll
@@ -174,11 +190,15 @@ struct Operands {
       for (int i = 0; i < 4; ++i) {
         const uint4 v = load(row + 64 * c + 16 * i);
         if constexpr (kBf16) {
-          h[4 * i] = permute_bytes(v.x, v.z, 0x5410), h[4 * i + 1] = permute_bytes(v.x, v.z, 0x7632);
-          h[4 * i + 2] = permute_bytes(v.y, v.w, 0x5410), h[4 * i + 3] = permute_bytes(v.y, v.w, 0x7632);
+          h[4 * i] = permute_bytes(v.x, v.z, 0x5410),
+                h[4 * i + 1] = permute_bytes(v.x, v.z, 0x7632);
+          h[4 * i + 2] = permute_bytes(v.y, v.w, 0x5410),
+                    h[4 * i + 3] = permute_bytes(v.y, v.w, 0x7632);
         } else {
-          h[4 * i] = permute_bytes(v.x, v.z, 0x5410), h[4 * i + 1] = permute_bytes(v.y, v.w, 0x5410);
-          h[4 * i + 2] = permute_bytes(v.x, v.z, 0x7632), h[4 * i + 3] = permute_bytes(v.y, v.w, 0x7632);
+          h[4 * i] = permute_bytes(v.x, v.z, 0x5410),
+                h[4 * i + 1] = permute_bytes(v.y, v.w, 0x5410);
+          h[4 * i + 2] = permute_bytes(v.x, v.z, 0x7632),
+                    h[4 * i + 3] = permute_bytes(v.y, v.w, 0x7632);
         }
       }
     } else {  // 16-bit queries beside e4m3 keys, elements 64i + 16c..

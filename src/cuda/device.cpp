@@ -138,8 +138,8 @@ bool runs_on(int index, const void* probe, const char* built_for, std::atomic<st
 std::string describe(int index) {
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, index), "device query");
-  return std::string(properties.name) + ", compute capability " +
-         std::to_string(properties.major) + "." + std::to_string(properties.minor) + ", " +
+  return std::string(properties.name) + ", compute capability " + std::to_string(properties.major) +
+         "." + std::to_string(properties.minor) + ", " +
          std::to_string(properties.multiProcessorCount) + " SMs";
 }
 

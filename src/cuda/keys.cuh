@@ -1,8 +1,8 @@
 // Where keys, their scales and queries lie, and how they are loaded.
 //
-// A block of 128 keys is taken in 8 groups of 16 rows: group g holds rows (g%4)*32 + (g/4)*16 + {0..15}, so
-// that four groups share one 16-byte load of 128x4 scales. In a group, lane (r, c) = (lane/4, lane%4) reads a
-// quarter of rows r and r + 8.
+// A block of 128 keys is taken in 8 groups of 16 rows: group g holds rows (g%4)*32 + (g/4)*16 +
+// {0..15}, so that four groups share one 16-byte load of 128x4 scales. In a group, lane (r, c) =
+// (lane/4, lane%4) reads a quarter of rows r and r + 8.
 #pragma once
 
 #include "cuda/dequant.cuh"
@@ -29,9 +29,12 @@ __device__ __forceinline__ void copy_async(void* shared, const std::uint8_t* glo
   if constexpr (Bytes == 16)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
   else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(Bytes) : "memory");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(Bytes)
+                 : "memory");
 }
-__device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+__device__ __forceinline__ void copy_async_commit() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
 template <int Pending>
 __device__ __forceinline__ void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
@@ -42,7 +45,8 @@ __device__ __forceinline__ std::uint32_t load_word(const std::uint8_t* a) {
   if constexpr (Aligned)
     return __ldg(reinterpret_cast<const std::uint32_t*>(a));
   else
-    return __ldg(a) | __ldg(a + 1) << 8 | __ldg(a + 2) << 16 | static_cast<std::uint32_t>(__ldg(a + 3)) << 24;
+    return __ldg(a) | __ldg(a + 1) << 8 | __ldg(a + 2) << 16 |
+           static_cast<std::uint32_t>(__ldg(a + 3)) << 24;
 }
 
 template <bool Aligned>
@@ -50,7 +54,8 @@ __device__ __forceinline__ uint4 load_row_part(const std::uint8_t* a) {
   if constexpr (Aligned)
     return load_streaming(a);
   else
-    return make_uint4(load_word<false>(a), load_word<false>(a + 4), load_word<false>(a + 8), load_word<false>(a + 12));
+    return make_uint4(load_word<false>(a), load_word<false>(a + 4), load_word<false>(a + 8),
+                      load_word<false>(a + 12));
 }
 
 // The keys of one block and key head.
@@ -66,8 +71,8 @@ __device__ __forceinline__ std::int32_t page_id(const ScoreParams& p, int b, int
   return p.paged ? __ldg(p.page_table + b * p.table_row_stride + block * p.table_column_stride) : 0;
 }
 
-__device__ __forceinline__ KeyBlock key_block(const ScoreParams& p, const Rows& rows, int block, std::int32_t page,
-                                              int key_head) {
+__device__ __forceinline__ KeyBlock key_block(const ScoreParams& p, const Rows& rows, int block,
+                                              std::int32_t page, int key_head) {
   KeyBlock k;
   k.rows = p.k + key_head * p.k_head_stride;
   k.scales = p.k_scale;
@@ -84,32 +89,35 @@ __device__ __forceinline__ KeyBlock key_block(const ScoreParams& p, const Rows& 
   return k;
 }
 
-// A lane's quarter of rows r and r + 8 of the 16 rows from `first`. Rows past the last are read as the last.
+// A lane's quarter of rows r and r + 8 of the 16 rows from `first`. Rows past the last are read as
+// the last.
 template <class Ops, bool Aligned>
-__device__ __forceinline__ void load_group(const ScoreParams& p, const KeyBlock& k, int first, int lane,
-                                           typename Ops::Raw (&raw)[2]) {
+__device__ __forceinline__ void load_group(const ScoreParams& p, const KeyBlock& k, int first,
+                                           int lane, typename Ops::Raw (&raw)[2]) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     int row = first + h * 8 + lane / 4;
     if (row > k.last) row = k.last;
-    const std::uint8_t* a = Aligned ? k.rows + row * static_cast<std::int64_t>(static_cast<int>(p.k_token_stride))
-                                    : k.rows + row * p.k_token_stride;
+    const std::uint8_t* a =
+        Aligned ? k.rows + row * static_cast<std::int64_t>(static_cast<int>(p.k_token_stride))
+                : k.rows + row * p.k_token_stride;
 #pragma unroll
-    for (int i = 0; i < Ops::kKeyLoads; ++i) raw[h].v[i] = load_row_part<Aligned>(a + Ops::key_offset(i, lane % 4));
+    for (int i = 0; i < Ops::kKeyLoads; ++i)
+      raw[h].v[i] = load_row_part<Aligned>(a + Ops::key_offset(i, lane % 4));
   }
 }
 
 // The scale words of the same rows.
 template <class Ops, bool Aligned>
-__device__ __forceinline__ void load_scale_words(const ScoreParams& p, const KeyBlock& k, int first, int lane,
-                                                 std::uint32_t (&word)[2]) {
+__device__ __forceinline__ void load_scale_words(const ScoreParams& p, const KeyBlock& k, int first,
+                                                 int lane, std::uint32_t (&word)[2]) {
   if constexpr (Ops::kKeyScales) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       int row = first + h * 8 + lane / 4;
       if (row > k.last) row = k.last;
       const std::int64_t at = p.paged ? row % 32 * 16 + row / 32 * 4
-                                        : scale_layout::row_128x4(k.scale_row + row * p.k_heads);
+                                      : scale_layout::row_128x4(k.scale_row + row * p.k_heads);
       word[h] = load_word<Aligned>(k.scales + at + lane % 4 / 2 * scale_layout::kSecondHalf);
     }
   }
@@ -139,7 +147,8 @@ __device__ __forceinline__ RowPlace place_of_row(const TileShape& t, int n) {
 
 // A lane's part of query row n; zeros for rows that hold nothing.
 template <class Ops, bool Aligned>
-__device__ __forceinline__ void load_query(const ScoreParams& p, const Segment& s, const HeadChunk& heads, int n, int c,
+__device__ __forceinline__ void load_query(const ScoreParams& p, const Segment& s,
+                                           const HeadChunk& heads, int n, int c,
                                            std::uint32_t (&h)[16]) {
   const RowPlace at = place_of_row(p.tile, n);
   if (at.head >= heads.heads || at.token >= s.tokens) {
@@ -150,17 +159,22 @@ __device__ __forceinline__ void load_query(const ScoreParams& p, const Segment& 
   const std::int64_t token = static_cast<std::int64_t>(s.rows.q_begin) + s.first + at.token;
   const std::int64_t head = heads.first_head + at.head;
   const std::uint8_t* row = p.q + token * p.q_token_stride + head * p.q_head_stride;
-  const std::uint8_t* scales = Ops::kQueryScales ? p.q_scale + scale_layout::row_128x4(token * p.q_heads + head) : nullptr;
-  Ops::query_fragment(row, scales, c, [](const std::uint8_t* a) {
-    if constexpr (Aligned)
-      return __ldg(reinterpret_cast<const uint4*>(a));
-    else
-      return load_row_part<false>(a);
-  }, h);
+  const std::uint8_t* scales =
+      Ops::kQueryScales ? p.q_scale + scale_layout::row_128x4(token * p.q_heads + head) : nullptr;
+  Ops::query_fragment(
+      row, scales, c,
+      [](const std::uint8_t* a) {
+        if constexpr (Aligned)
+          return __ldg(reinterpret_cast<const uint4*>(a));
+        else
+          return load_row_part<false>(a);
+      },
+      h);
 }
 
 // Where row n of a tile (or, with heads reduced, token n) is written; null: nowhere.
-__device__ __forceinline__ float* row_target(const ScoreParams& p, const Segment& s, const HeadChunk& heads, int n) {
+__device__ __forceinline__ float* row_target(const ScoreParams& p, const Segment& s,
+                                             const HeadChunk& heads, int n) {
   std::int64_t head = s.unit;
   int token = n;
   if (!p.folds) {
@@ -175,14 +189,16 @@ __device__ __forceinline__ float* row_target(const ScoreParams& p, const Segment
 }
 
 // Largest of the heads of one token; `rows` holds a tile's row maxima.
-__device__ __forceinline__ float fold_heads(const TileShape& t, const float* rows, int heads, int token) {
+__device__ __forceinline__ float fold_heads(const TileShape& t, const float* rows, int heads,
+                                            int token) {
   float m = -INFINITY;
   for (int h = 0; h < heads; ++h) m = fmaxf(m, rows[h * t.tokens + token]);
   return m;
 }
 
 __device__ __forceinline__ float global_scale(const ScoreParams& p) {
-  return (p.q_global ? __ldg(p.q_global) : p.q_value) * (p.k_global ? __ldg(p.k_global) : p.k_value);
+  return (p.q_global ? __ldg(p.q_global) : p.q_value) *
+         (p.k_global ? __ldg(p.k_global) : p.k_value);
 }
 
 // A block's maximum as the result shows it.

@@ -47,19 +47,29 @@ ScoreEntry for_types(const ScoreProblem& p, Entry entry) {
 }
 
 inline ScoreParams score_params(const ScoreProblem& x, const ScoreKernel& k, TokenRange range) {
-  const auto cut = [](std::int64_t n) { return static_cast<int>(std::clamp<std::int64_t>(n, -INT32_MAX - 1, INT32_MAX)); };
+  const auto cut = [](std::int64_t n) {
+    return static_cast<int>(std::clamp<std::int64_t>(n, -INT32_MAX - 1, INT32_MAX));
+  };
   const auto ceil_div = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
   const Requests& r = x.requests;
   ScoreParams p{};
-  p.lengths = {.cu_q = r.cu_q, .cu_k = x.k.paged ? nullptr : r.cu_k, .used_k = x.k.paged ? r.used_k : nullptr,
-               .offsets = r.offsets, .batch = cut(r.batch), .q_tokens = cut(x.q.tokens),
-               .k_room = cut(x.k.paged ? std::min<std::int64_t>(r.table_width, 1 << 24) * kBlock : x.k.count),
-               .max_tokens = cut(r.max_seqlen_q), .offset = cut(r.offset), .has_offset = r.has_offset,
+  p.lengths = {.cu_q = r.cu_q,
+               .cu_k = x.k.paged ? nullptr : r.cu_k,
+               .used_k = x.k.paged ? r.used_k : nullptr,
+               .offsets = r.offsets,
+               .batch = cut(r.batch),
+               .q_tokens = cut(x.q.tokens),
+               .k_room = cut(x.k.paged ? std::min<std::int64_t>(r.table_width, 1 << 24) * kBlock
+                                       : x.k.count),
+               .max_tokens = cut(r.max_seqlen_q),
+               .offset = cut(r.offset),
+               .has_offset = r.has_offset,
                .causal = r.causal};
   p.range_begin = range.begin, p.range_end = std::min(range.end, x.q.tokens);
   p.min_tokens = cut(k.min_tokens), p.max_tokens = cut(k.max_tokens);
   // Blocks of 32-bit lengths: what lies beyond 2^24 is not reached.
-  p.columns = cut(x.max_k_tiles), p.block_start = static_cast<int>(std::min<std::int64_t>(x.block_start, 1 << 26));
+  p.columns = cut(x.max_k_tiles),
+  p.block_start = static_cast<int>(std::min<std::int64_t>(x.block_start, 1 << 26));
   p.block_step = static_cast<int>(std::min<std::int64_t>(x.block_step, 1 << 26));
   p.tile = k.tile;
   p.q = static_cast<const std::uint8_t*>(x.q.data), p.q_scale = x.q.scale;
@@ -69,10 +79,12 @@ inline ScoreParams score_params(const ScoreProblem& x, const ScoreKernel& k, Tok
   p.q_value = x.q_global.value, p.k_value = x.k_global.value;
   p.out = x.out.data;
   p.q_token_stride = x.q.token_stride, p.q_head_stride = x.q.head_stride;
-  p.k_page_stride = x.k.page_stride, p.k_head_stride = x.k.head_stride, p.k_token_stride = x.k.token_stride;
+  p.k_page_stride = x.k.page_stride, p.k_head_stride = x.k.head_stride,
+  p.k_token_stride = x.k.token_stride;
   p.scale_page_stride = x.k.scale_page_stride;
   p.table_row_stride = r.table_row_stride, p.table_column_stride = r.table_column_stride;
-  p.out_head_stride = x.out.head_stride, p.out_column_stride = x.out.tile_stride, p.out_token_stride = x.out.token_stride;
+  p.out_head_stride = x.out.head_stride, p.out_column_stride = x.out.tile_stride,
+  p.out_token_stride = x.out.token_stride;
   p.pages = x.k.count;
   p.q_heads = static_cast<int>(x.q.heads), p.k_heads = static_cast<int>(x.k.heads);
   p.paged = x.k.paged, p.folds = x.reduce != Reduce::none;
@@ -81,16 +93,18 @@ inline ScoreParams score_params(const ScoreProblem& x, const ScoreKernel& k, Tok
   p.fill_token_parts = static_cast<unsigned>(ceil_div(p.range_end - p.range_begin, k.fill_lanes));
   p.fill_column_parts = static_cast<unsigned>(ceil_div(x.max_k_tiles, k.fill_columns));
   p.fills = k.fills && range.fills, p.cell_tiles = k.cell_tiles;
-  if (p.fills) p.fill_parts = static_cast<unsigned>(p.fill_token_parts * p.fill_column_parts * x.out_heads());
+  if (p.fills)
+    p.fill_parts = static_cast<unsigned>(p.fill_token_parts * p.fill_column_parts * x.out_heads());
   return p;
 }
 
 // Launches what the plan says. entry_of(problem, kernel, aligned) finds a kernel's function.
 template <class EntryOf>
-void launch_score(const ScoreProblem& problem, const ScorePlan& plan, const Launch& launch, TokenRange range,
-                  EntryOf entry_of) {
+void launch_score(const ScoreProblem& problem, const ScorePlan& plan, const Launch& launch,
+                  TokenRange range, EntryOf entry_of) {
   if (range.begin >= std::min(range.end, problem.q.tokens)) return;
-  const DeviceGuard guard(launch.device.index);  // explicit: the caller's current device does not matter
+  const DeviceGuard guard(
+      launch.device.index);  // explicit: the caller's current device does not matter
   for (int i = 0; i < plan.kernels; ++i) {
     const ScoreKernel& k = plan.kernel[i];
     const ScoreEntry entry = entry_of(problem, k, plan.aligned);

@@ -25,21 +25,27 @@ ScoreKernel kernel_of(const ScoreProblem& p, Schedule schedule, int rows, int bl
   k.max_tokens = p.requests.max_seqlen_q;
   k.blocks = blocks;
   // The tails: a lane a token where tokens lie side by side, else a lane a column.
-  const bool columns_inside = p.out.tile_stride != 0 && std::abs(p.out.tile_stride) < std::abs(p.out.token_stride);
+  const bool columns_inside =
+      p.out.tile_stride != 0 && std::abs(p.out.tile_stride) < std::abs(p.out.token_stride);
   while (!columns_inside && k.fill_lanes < kWarp && k.fill_lanes < p.q.tokens) k.fill_lanes *= 2;
   const std::int64_t step = kWarp / k.fill_lanes;
   const std::int64_t warps = static_cast<std::int64_t>(k.blocks) * k.threads / kWarp;
-  const std::int64_t stores = ceil_div(p.q.tokens, k.fill_lanes) * p.out_heads() * ceil_div(p.max_k_tiles, step);
-  k.fill_columns = static_cast<int>(step * std::clamp<std::int64_t>(ceil_div(stores, warps * 2), 16, 1 << 20));
+  const std::int64_t stores =
+      ceil_div(p.q.tokens, k.fill_lanes) * p.out_heads() * ceil_div(p.max_k_tiles, step);
+  k.fill_columns =
+      static_cast<int>(step * std::clamp<std::int64_t>(ceil_div(stores, warps * 2), 16, 1 << 20));
   return k;
 }
 
-// Where the bounds allow few result blocks, each gets a block of threads, and the fewer, the more warps.
+// Where the bounds allow few result blocks, each gets a block of threads, and the fewer, the more
+// warps.
 void use_cells(const ScoreProblem& p, const DeviceInfo& device, bool aligned, ScoreKernel& k) {
   const std::int64_t tokens = std::min(p.requests.max_seqlen_q, p.q.tokens);
-  const std::int64_t columns = std::min(p.max_k_tiles, kMaxCells), batch = std::min(p.requests.batch, kMaxCells);
+  const std::int64_t columns = std::min(p.max_k_tiles, kMaxCells),
+                     batch = std::min(p.requests.batch, kMaxCells);
   const std::int64_t tiles = ceil_div(tokens, k.tile.tokens);
-  if (!aligned || batch == 0 || columns != p.max_k_tiles || tiles * k.tile.units > kMaxCells) return;
+  if (!aligned || batch == 0 || columns != p.max_k_tiles || tiles * k.tile.units > kMaxCells)
+    return;
   const std::int64_t cells = columns * batch * tiles * k.tile.units;
   if (cells > device.sms * 20) return;
   k.schedule = Schedule::cells;
@@ -62,7 +68,8 @@ TileShape tile_shape(const ScoreProblem& p, int rows) {
   t.group = static_cast<int>(group);
   t.heads = static_cast<int>(std::min<std::int64_t>(group, rows));
   t.chunks = static_cast<int>(ceil_div(group, t.heads));
-  const std::int64_t tokens = std::max<std::int64_t>(std::min(p.requests.max_seqlen_q, p.q.tokens), 1);
+  const std::int64_t tokens =
+      std::max<std::int64_t>(std::min(p.requests.max_seqlen_q, p.q.tokens), 1);
   t.tokens = static_cast<int>(std::min<std::int64_t>(rows / t.heads, tokens));
   const int all = static_cast<int>(p.k.heads) * t.chunks;
   t.passes = p.reduce == Reduce::none ? 1 : p.reduce == Reduce::kv_group ? t.chunks : all;
@@ -71,9 +78,10 @@ TileShape tile_shape(const ScoreProblem& p, int rows) {
 }
 
 bool is_aligned(const ScoreProblem& p) {
-  std::uint64_t bits = reinterpret_cast<std::uintptr_t>(p.q.data) | reinterpret_cast<std::uintptr_t>(p.k.data) |
-                       static_cast<std::uint64_t>(p.q.token_stride) | static_cast<std::uint64_t>(p.q.head_stride) |
-                       static_cast<std::uint64_t>(p.k.token_stride) | static_cast<std::uint64_t>(p.k.head_stride);
+  std::uint64_t bits =
+      reinterpret_cast<std::uintptr_t>(p.q.data) | reinterpret_cast<std::uintptr_t>(p.k.data) |
+      static_cast<std::uint64_t>(p.q.token_stride) | static_cast<std::uint64_t>(p.q.head_stride) |
+      static_cast<std::uint64_t>(p.k.token_stride) | static_cast<std::uint64_t>(p.k.head_stride);
   if (p.k.paged) bits |= static_cast<std::uint64_t>(p.k.page_stride);
   if (p.k.scale) {
     bits |= reinterpret_cast<std::uintptr_t>(p.k.scale);
@@ -91,11 +99,15 @@ ScorePlan plan_score(const ScoreProblem& p, const ScoreTuning& tuning, const Dev
 
   const std::int64_t rows = rows_bound(p);
   const bool is_short = rows <= kMaxRegisterRows || !plan.aligned;
-  const int register_rows = rows <= 8 && plan.aligned ? 8 : rows <= 16 && plan.aligned && p.k.type == Element::e2m1 ? 16 : kMaxRegisterRows;
+  const int register_rows = rows <= 8 && plan.aligned ? 8
+                            : rows <= 16 && plan.aligned && p.k.type == Element::e2m1
+                                ? 16
+                                : kMaxRegisterRows;
   if (is_short) {
     plan.kernels = 1;
     ScoreKernel& k = plan.kernel[0];
-    k = kernel_of(p, Schedule::rows_in_registers, register_rows, device.sms * tuning.register_blocks_per_sm(register_rows));
+    k = kernel_of(p, Schedule::rows_in_registers, register_rows,
+                  device.sms * tuning.register_blocks_per_sm(register_rows));
     use_cells(p, device, plan.aligned, k);
     return plan;
   }
@@ -109,9 +121,11 @@ ScorePlan plan_score(const ScoreProblem& p, const ScoreTuning& tuning, const Dev
                             device.sms * tuning.shared_blocks_per_sm);
   }
   plan.kernels = 1;
-  // A batch of several requests that cannot all be as long as the bound may hold single tokens, too.
+  // A batch of several requests that cannot all be as long as the bound may hold single tokens,
+  // too.
   const std::int64_t short_tokens = kMaxRegisterRows / std::max<std::int64_t>(p.group(), 1);
-  if (p.requests.batch > 1 && short_tokens > 0 && p.q.tokens < p.requests.batch * p.requests.max_seqlen_q) {
+  if (p.requests.batch > 1 && short_tokens > 0 &&
+      p.q.tokens < p.requests.batch * p.requests.max_seqlen_q) {
     long_kernel.min_tokens = short_tokens + 1;
     long_kernel.fills = false;
     ScoreProblem bounded = p;
@@ -134,11 +148,13 @@ std::string to_string(const ScorePlan& plan) {
             : k.schedule == Schedule::cells          ? "mma, a block of threads a cell"
             : k.schedule == Schedule::rows_in_shared ? "mma, queries in shared memory"
                                                      : "mma, queries in registers";
-    text += ": " + std::to_string(k.blocks) + " x " + std::to_string(k.threads) + " threads, tiles of " +
-            std::to_string(t.rows) + " rows (" + std::to_string(t.tokens) + " tokens x " + std::to_string(t.heads) +
-            " heads), " + std::to_string(t.units) + " units of " + std::to_string(t.passes) + " passes";
+    text += ": " + std::to_string(k.blocks) + " x " + std::to_string(k.threads) +
+            " threads, tiles of " + std::to_string(t.rows) + " rows (" + std::to_string(t.tokens) +
+            " tokens x " + std::to_string(t.heads) + " heads), " + std::to_string(t.units) +
+            " units of " + std::to_string(t.passes) + " passes";
     if (plan.kernels > 1)
-      text += ", requests of " + std::to_string(k.min_tokens) + " to " + std::to_string(k.max_tokens) + " tokens";
+      text += ", requests of " + std::to_string(k.min_tokens) + " to " +
+              std::to_string(k.max_tokens) + " tokens";
   }
   if (plan.kernels == 0) return "nothing to do";
   return text + (plan.aligned ? ", 16-byte loads" : ", byte loads");

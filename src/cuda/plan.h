@@ -1,10 +1,11 @@
-// How a score call is cut up: host bounds and the device's size in, launch numbers out. Pure integers, no
-// CUDA, no state; nothing here looks at a length, so a captured launch stays right for other lengths.
+// How a score call is cut up: host bounds and the device's size in, launch numbers out. Pure
+// integers, no CUDA, no state; nothing here looks at a length, so a captured launch stays right for
+// other lengths.
 //
 // A *tile* is `rows` query rows of one request that meet the same keys: up to `tokens` tokens times
-// `heads` of the G query heads of one key head; row n = g*tokens + token. Tiles and the blocks of keys that
-// they see are numbered one after the other over the whole call (tile.cuh), and every worker takes an equal
-// run of that line. So ragged batches are balanced by construction.
+// `heads` of the G query heads of one key head; row n = g*tokens + token. Tiles and the blocks of
+// keys that they see are numbered one after the other over the whole call (tile.cuh), and every
+// worker takes an equal run of that line. So ragged batches are balanced by construction.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +46,8 @@ struct ScoreKernel {
   Schedule schedule = Schedule::rows_in_registers;
   TileShape tile;
   int blocks = 1, threads = 256;
-  int cell_tiles = 1, cell_batch = 1;  // cells: blocks counts columns; the grid's y = units * cell_tiles, z = batch
+  int cell_tiles = 1,
+      cell_batch = 1;  // cells: blocks counts columns; the grid's y = units * cell_tiles, z = batch
   // Requests with a number of tokens in [min_tokens, max_tokens] are this kernel's.
   std::int64_t min_tokens = 0, max_tokens = 0;
   bool fills = true;      // writes the -inf tails
@@ -56,13 +58,14 @@ struct ScoreKernel {
 struct ScorePlan {
   int kernels = 0;
   ScoreKernel kernel[2];
-  bool aligned = true;  // 16-byte loads; otherwise bytes
+  bool aligned = true;    // 16-byte loads; otherwise bytes
   bool overlaps = false;  // may start while the kernel before it ends
 };
 
 // What the folders choose.
 struct ScoreTuning {
-  int blocks_per_sm_8 = 2, blocks_per_sm_16 = 2, blocks_per_sm_32 = 1;  // rows in registers, by rows
+  int blocks_per_sm_8 = 2, blocks_per_sm_16 = 2,
+      blocks_per_sm_32 = 1;  // rows in registers, by rows
   int register_blocks_per_sm(int rows) const {
     return rows == 8 ? blocks_per_sm_8 : rows == 16 ? blocks_per_sm_16 : blocks_per_sm_32;
   }

@@ -1,6 +1,6 @@
-// Which tokens and keys a request has, in 32-bit arithmetic: what span.h says, for the lengths that 32-bit
-// inputs can express. Short chains of instructions, since small calls wait for them. span.h stays the definition;
-// tests compare the two.
+// Which tokens and keys a request has, in 32-bit arithmetic: what span.h says, for the lengths that
+// 32-bit inputs can express. Short chains of instructions, since small calls wait for them. span.h
+// stays the definition; tests compare the two.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,8 @@ struct Rows {
 KVSCOUT_HD Rows rows_of(const Lengths& r, int b) {
   Rows s;
   s.b = b;
-  const int q0 = most(0, least(r.cu_q[b], r.q_tokens)), q1 = most(0, least(r.cu_q[b + 1], r.q_tokens));
+  const int q0 = most(0, least(r.cu_q[b], r.q_tokens)),
+            q1 = most(0, least(r.cu_q[b + 1], r.q_tokens));
   const int q_length = most(q1 - q0, 0);
   s.q_begin = q0;
   s.tokens = least(q_length, r.max_tokens);

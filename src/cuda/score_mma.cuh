@@ -1,13 +1,13 @@
-// Score with mma.sync: keys are the M operand, query rows the N operand, and the order of k is free, so that 16
-// bytes of a key row are a lane's operand as they come: no shuffles, no shared layout, no barrier.
-// Bound: streaming the keys once (9216 bytes a block of NVFP4 keys).
+// Score with mma.sync: keys are the M operand, query rows the N operand, and the order of k is
+// free, so that 16 bytes of a key row are a lane's operand as they come: no shuffles, no shared
+// layout, no barrier. Bound: streaming the keys once (9216 bytes a block of NVFP4 keys).
 //
 // For up to 32 rows a tile (decode, verification of a few tokens); queries stay in registers.
-//   Many blocks: a warp takes a run of blocks. Its keys come through a small ring in shared memory (cp.async):
-//   a lane reads back only what it loaded itself, so the ring needs no barrier; it takes the place of registers
-//   for what is in flight.
-//   Few blocks (fewer than half the warps): 2, 4 or 8 warps share a block, so that a single short request
-//   still reaches all of the chip. The device decides, since only it knows the lengths.
+//   Many blocks: a warp takes a run of blocks. Its keys come through a small ring in shared memory
+//   (cp.async): a lane reads back only what it loaded itself, so the ring needs no barrier; it
+//   takes the place of registers for what is in flight. Few blocks (fewer than half the warps): 2,
+//   4 or 8 warps share a block, so that a single short request still reaches all of the chip. The
+//   device decides, since only it knows the lengths.
 #pragma once
 
 #include "cuda/dependent.cuh"
@@ -16,16 +16,21 @@
 namespace kvscout::cuda {
 
 template <bool Bf16>
-__device__ __forceinline__ void mma(float (&d)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t a2,
-                                    std::uint32_t a3, std::uint32_t b0, std::uint32_t b1) {
+__device__ __forceinline__ void mma(float (&d)[4], std::uint32_t a0, std::uint32_t a1,
+                                    std::uint32_t a2, std::uint32_t a3, std::uint32_t b0,
+                                    std::uint32_t b1) {
   if constexpr (Bf16)
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+        "{%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
   else
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
 // Queries of a tile as the N operand: Tiles x 8 rows.
@@ -43,9 +48,10 @@ __device__ __forceinline__ void clear(Maxima<Tiles>& m) {
 
 // One group of 16 keys against all rows. fmaxf drops NaN.
 template <class Ops, int Tiles, bool Masked>
-__device__ __forceinline__ void score_group(const typename Ops::Raw (&raw)[2], const std::uint32_t (&word)[2], int lane,
-                                            const QueryFragments<Tiles>& q, int row, const int (*visible)[2],
-                                            Maxima<Tiles>& m) {
+__device__ __forceinline__ void score_group(const typename Ops::Raw (&raw)[2],
+                                            const std::uint32_t (&word)[2], int lane,
+                                            const QueryFragments<Tiles>& q, int row,
+                                            const int (*visible)[2], Maxima<Tiles>& m) {
   typename Ops::Scale scale[2] = {};
   Ops::scales(word, lane % 4, scale);
   float d[Tiles][4] = {};
@@ -58,7 +64,8 @@ __device__ __forceinline__ void score_group(const typename Ops::Raw (&raw)[2], c
     for (int s = 0; s < 2; ++s)
 #pragma unroll
       for (int t = 0; t < Tiles; ++t)
-        mma<Ops::kBf16>(d[t], x[2 * s], y[2 * s], x[2 * s + 1], y[2 * s + 1], q[t][4 * i + 2 * s], q[t][4 * i + 2 * s + 1]);
+        mma<Ops::kBf16>(d[t], x[2 * s], y[2 * s], x[2 * s + 1], y[2 * s + 1], q[t][4 * i + 2 * s],
+                        q[t][4 * i + 2 * s + 1]);
   }
 #pragma unroll
   for (int t = 0; t < Tiles; ++t)
@@ -73,7 +80,8 @@ __device__ __forceinline__ void score_group(const typename Ops::Raw (&raw)[2], c
     }
 }
 
-// Maxima over the 8 lanes that share c. Exchanges halves, so that each lane ends with one row: `row_of_lane`.
+// Maxima over the 8 lanes that share c. Exchanges halves, so that each lane ends with one row:
+// `row_of_lane`.
 template <int Tiles>
 __device__ __forceinline__ float reduce_keys(Maxima<Tiles>& m, int lane) {
   float* v = &m[0][0];
@@ -108,16 +116,19 @@ __device__ __forceinline__ bool is_speaker(int lane) {
 }
 
 template <class Ops, int Tiles, bool Aligned>
-__device__ __forceinline__ void load_queries(const ScoreParams& p, const Segment& s, const HeadChunk& heads, int lane,
+__device__ __forceinline__ void load_queries(const ScoreParams& p, const Segment& s,
+                                             const HeadChunk& heads, int lane,
                                              QueryFragments<Tiles>& q) {
 #pragma unroll
-  for (int t = 0; t < Tiles; ++t) load_query<Ops, Aligned>(p, s, heads, t * 8 + lane / 4, lane % 4, q[t]);
+  for (int t = 0; t < Tiles; ++t)
+    load_query<Ops, Aligned>(p, s, heads, t * 8 + lane / 4, lane % 4, q[t]);
 }
 
 // Groups [first, last) of one block, any block: masks, clamps rows of flat keys, does not pipeline.
 template <class Ops, int Tiles, bool Aligned>
-__device__ __forceinline__ void score_block(const ScoreParams& p, const Segment& s, int block, std::int32_t page,
-                                            int key_head, int first, int last, int lane, const QueryFragments<Tiles>& q,
+__device__ __forceinline__ void score_block(const ScoreParams& p, const Segment& s, int block,
+                                            std::int32_t page, int key_head, int first, int last,
+                                            int lane, const QueryFragments<Tiles>& q,
                                             Maxima<Tiles>& m) {
   constexpr int kBatch = Ops::kKeyLoads == 4 ? 1 : 2;
   clear<Tiles>(m);
@@ -144,7 +155,8 @@ __device__ __forceinline__ void score_block(const ScoreParams& p, const Segment&
 #pragma unroll
     for (int j = 0; j < kBatch; ++j)
       if (base + j < last)
-        score_group<Ops, Tiles, true>(raw[j], word[j], lane, q, row_of_group(base + j) + lane / 4, visible, m);
+        score_group<Ops, Tiles, true>(raw[j], word[j], lane, q, row_of_group(base + j) + lane / 4,
+                                      visible, m);
   }
 }
 
@@ -157,15 +169,19 @@ struct Ring {
 
   struct Stage {
     uint4 keys[8][32];
-    uint4 scales[Ops::kKeyScales ? 2 : 1][Ops::kKeyScales ? 16 : 1];  // rows r and r + 8; lane (r, c/2)
+    uint4 scales[Ops::kKeyScales ? 2 : 1]
+                [Ops::kKeyScales ? 16 : 1];  // rows r and r + 8; lane (r, c/2)
   };
   Stage stage[kStages];
 };
 
-// Columns [column, end) of a segment, whole blocks that all rows see. write(value, column): a lane's row.
+// Columns [column, end) of a segment, whole blocks that all rows see. write(value, column): a
+// lane's row.
 template <class Ops, int Tiles, class Write>
-__device__ __forceinline__ void stream_blocks(const ScoreParams& p, const Segment& s, int key_head, int column, int end, int lane, const QueryFragments<Tiles>& q,
-                                              Ring<Ops>& ring, Write write) {
+__device__ __forceinline__ void stream_blocks(const ScoreParams& p, const Segment& s, int key_head,
+                                              int column, int end, int lane,
+                                              const QueryFragments<Tiles>& q, Ring<Ops>& ring,
+                                              Write write) {
   using R = Ring<Ops>;
   const int c = lane % 4;
   const auto page_of = [&](int n) { return page_id(p, s.rows.b, block_of(p, n)); };
@@ -181,24 +197,28 @@ __device__ __forceinline__ void stream_blocks(const ScoreParams& p, const Segmen
       if (keys.exists) {
         // Group part*kStageGroups + j, half h: row_of_group(...) + 8h + lane/4.
         const std::int64_t stride = static_cast<int>(p.k_token_stride);
-        const std::uint8_t* a = keys.rows + (row_of_group(part * R::kStageGroups) + lane / 4) * stride + 16 * c;
+        const std::uint8_t* a =
+            keys.rows + (row_of_group(part * R::kStageGroups) + lane / 4) * stride + 16 * c;
 #pragma unroll
         for (int j = 0; j < R::kStageGroups; ++j)
 #pragma unroll
           for (int h = 0; h < 2; ++h)
 #pragma unroll
             for (int i = 0; i < Ops::kKeyLoads; ++i)
-              copy_async<16>(&to.keys[(j * 2 + h) * Ops::kKeyLoads + i][lane], a + (j * 32 + h * 8) * stride + 64 * i);
+              copy_async<16>(&to.keys[(j * 2 + h) * Ops::kKeyLoads + i][lane],
+                             a + (j * 32 + h * 8) * stride + 64 * i);
         if constexpr (Ops::kKeyScales) {
           if (p.paged) {
-            const std::uint8_t* scales = keys.scales + (part * 16 + lane % 16 / 2) * 16 + lane % 2 * scale_layout::kSecondHalf;
+            const std::uint8_t* scales = keys.scales + (part * 16 + lane % 16 / 2) * 16 +
+                                         lane % 2 * scale_layout::kSecondHalf;
             copy_async<16>(&to.scales[lane / 16][lane % 16], scales + lane / 16 * 128);
           } else {
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
               const std::int64_t row = part * 16 + j * 32 + lane / 16 * 8 + lane % 16 / 2;
               copy_async<4>(reinterpret_cast<std::uint32_t*>(&to.scales[lane / 16][lane % 16]) + j,
-                            keys.scales + scale_layout::row_128x4(keys.scale_row + row * p.k_heads) +
+                            keys.scales +
+                                scale_layout::row_128x4(keys.scale_row + row * p.k_heads) +
                                 lane % 2 * scale_layout::kSecondHalf);
             }
           }
@@ -245,7 +265,8 @@ __device__ __forceinline__ void stream_blocks(const ScoreParams& p, const Segmen
 #pragma unroll
         for (int h = 0; h < 2; ++h)
 #pragma unroll
-          for (int i = 0; i < Ops::kKeyLoads; ++i) raw[h].v[i] = from.keys[(j * 2 + h) * Ops::kKeyLoads + i][lane];
+          for (int i = 0; i < Ops::kKeyLoads; ++i)
+            raw[h].v[i] = from.keys[(j * 2 + h) * Ops::kKeyLoads + i][lane];
         score_group<Ops, Tiles, false>(raw, words, lane, q, 0, nullptr, m);
       }
       use = use + 1 == R::kStages ? 0 : use + 1;
@@ -267,7 +288,8 @@ constexpr int shared_bytes() {
 constexpr int blocks_per_sm(int tiles) { return tiles == 4 ? 1 : 2; }
 
 template <class Ops, int Tiles, bool Aligned>
-__global__ void __launch_bounds__(kThreads, blocks_per_sm(Tiles)) score_registers(const __grid_constant__ ScoreParams p) {
+__global__ void __launch_bounds__(kThreads, blocks_per_sm(Tiles))
+    score_registers(const __grid_constant__ ScoreParams p) {
   wait_for_previous();
   release_next();
   extern __shared__ __align__(16) unsigned char memory[];
@@ -288,7 +310,8 @@ __global__ void __launch_bounds__(kThreads, blocks_per_sm(Tiles)) score_register
   QueryFragments<Tiles> q;
   Maxima<Tiles> m;
 
-  // Few blocks: `parts` warps share one, in a single round that all warps of a block of threads go through.
+  // Few blocks: `parts` warps share one, in a single round that all warps of a block of threads go
+  // through.
   const int warps = gridDim.x * kWarps, few = static_cast<int>(min(total, std::int64_t{1} << 27));
   const int parts = few * 8 <= warps ? 8 : few * 4 <= warps ? 4 : few * 2 <= warps ? 2 : 1;
   std::int64_t at = (blockIdx.x * kWarps + warp) / parts;
@@ -353,14 +376,16 @@ __global__ void __launch_bounds__(kThreads, blocks_per_sm(Tiles)) score_register
       }
 #pragma unroll 1
       for (; column < s.column_end; ++column) {
-        score_block<Ops, Tiles, Aligned>(p, s, block_of(p, column), page_id(p, s.rows.b, block_of(p, column)),
-                                         heads.key_head, part * groups, (part + 1) * groups, lane, q, m);
+        score_block<Ops, Tiles, Aligned>(p, s, block_of(p, column),
+                                         page_id(p, s.rows.b, block_of(p, column)), heads.key_head,
+                                         part * groups, (part + 1) * groups, lane, q, m);
         float value = reduce_keys<Tiles>(m, lane);
         if (parts > 1) {
           if (is_speaker<Tiles>(lane)) rows[row_of_lane<Tiles>(lane)] = value;
           __syncthreads();
           if (part == 0)
-            for (int w = 1; w < parts; ++w) value = fmaxf(value, rows_of_warp[warp + w][row_of_lane<Tiles>(lane)]);
+            for (int w = 1; w < parts; ++w)
+              value = fmaxf(value, rows_of_warp[warp + w][row_of_lane<Tiles>(lane)]);
           __syncthreads();
         }
         if (part == 0) write(value, column);
@@ -370,16 +395,17 @@ __global__ void __launch_bounds__(kThreads, blocks_per_sm(Tiles)) score_register
   fill_tails(p);
 }
 
-// One block of threads for each (column, unit and tile, request) that the bounds allow, where they allow few: no
-// adding up, the shortest way from the lengths to the result. Its warps share the keys; it also writes -inf where
-// nothing is visible.
+// One block of threads for each (column, unit and tile, request) that the bounds allow, where they
+// allow few: no adding up, the shortest way from the lengths to the result. Its warps share the
+// keys; it also writes -inf where nothing is visible.
 template <class Ops, int Tiles>
 __global__ void __launch_bounds__(kThreads, Tiles == 4 ? 1 : 2)
     score_cells(const __grid_constant__ ScoreParams p) {
   wait_for_previous();
   release_next();
   __shared__ float rows_of_warp[kWarps][Tiles * 8];
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32, column = blockIdx.x;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32,
+            column = blockIdx.x;
   Segment s;
   s.rows = rows_of(p, blockIdx.z);
   const int tile = p.cell_tiles == 1 ? 0 : blockIdx.y % p.cell_tiles;
@@ -399,7 +425,8 @@ __global__ void __launch_bounds__(kThreads, Tiles == 4 ? 1 : 2)
     const std::int32_t page = page_id(p, s.rows.b, block);
     load_queries<Ops, Tiles, true>(p, s, heads, lane, q);
     const int each = kGroups / warps;
-    score_block<Ops, Tiles, true>(p, s, block, page, heads.key_head, warp * each, (warp + 1) * each, lane, q, m);
+    score_block<Ops, Tiles, true>(p, s, block, page, heads.key_head, warp * each, (warp + 1) * each,
+                                  lane, q, m);
     const float value = reduce_keys<Tiles>(m, lane);
     if (pass > 0) __syncthreads();
     if (is_speaker<Tiles>(lane)) rows_of_warp[warp][row_of_lane<Tiles>(lane)] = value;
@@ -421,7 +448,8 @@ __global__ void __launch_bounds__(kThreads, Tiles == 4 ? 1 : 2)
   }
   if (warp > 0) return;
   if (lane < Tiles * 8)
-    if (float* out = row_target(p, s, heads, lane)) out[column * p.out_column_stride] = finish<Ops>(result, global_scale(p));
+    if (float* out = row_target(p, s, heads, lane))
+      out[column * p.out_column_stride] = finish<Ops>(result, global_scale(p));
   if (!p.fills || tile > 0) return;
   // Tokens that nobody owns: before the first request, after the last, beyond max_seqlen_q.
   const int outputs = p.folds ? 1 : heads.heads, first_head = p.folds ? s.unit : heads.first_head;
@@ -434,7 +462,8 @@ __global__ void __launch_bounds__(kThreads, Tiles == 4 ? 1 : 2)
   };
   const int b = s.rows.b;
   if (b == 0) mask(0, s.rows.q_begin);
-  mask(static_cast<std::int64_t>(s.rows.q_begin) + s.rows.tokens, most(0, least(p.lengths.cu_q[b + 1], p.lengths.q_tokens)));
+  mask(static_cast<std::int64_t>(s.rows.q_begin) + s.rows.tokens,
+       most(0, least(p.lengths.cu_q[b + 1], p.lengths.q_tokens)));
   if (b + 1 == p.lengths.batch) mask(most(0, p.lengths.cu_q[b + 1]), p.range_end);
 }
 

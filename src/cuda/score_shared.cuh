@@ -1,6 +1,7 @@
-// Score of long queries with mma.sync, where there is no wgmma: 128 query rows a tile lie in shared memory, in
-// the order in which lanes take them as N operands; a warp takes a block of keys, 32 keys at a time, against all
-// of them. Bound: the matrix instructions; the 16-byte reads of queries are shared by two of them.
+// Score of long queries with mma.sync, where there is no wgmma: 128 query rows a tile lie in shared
+// memory, in the order in which lanes take them as N operands; a warp takes a block of keys, 32
+// keys at a time, against all of them. Bound: the matrix instructions; the 16-byte reads of queries
+// are shared by two of them.
 #pragma once
 
 #include "cuda/score_mma.cuh"
@@ -17,8 +18,8 @@ struct SharedQueries {
 
 // A tile's queries into shared memory, by the whole block of threads.
 template <class Ops>
-__device__ __forceinline__ void stage_queries(const ScoreParams& p, const Segment& s, const HeadChunk& heads,
-                                              SharedQueries& shared) {
+__device__ __forceinline__ void stage_queries(const ScoreParams& p, const Segment& s,
+                                              const HeadChunk& heads, SharedQueries& shared) {
 #pragma unroll 1
   for (int i = threadIdx.x; i < kSharedTiles * 32; i += kThreads) {
     const int t = i / 32, lane = i % 32;
@@ -30,11 +31,12 @@ __device__ __forceinline__ void stage_queries(const ScoreParams& p, const Segmen
   }
 }
 
-// Writes a tile's row maxima for one column; with heads reduced over several passes, raw maxima gather in the
-// output itself (the same lane reads what it wrote) until the last pass.
+// Writes a tile's row maxima for one column; with heads reduced over several passes, raw maxima
+// gather in the output itself (the same lane reads what it wrote) until the last pass.
 template <class Ops>
-__device__ __forceinline__ void write_rows(const ScoreParams& p, const Segment& s, const HeadChunk& heads, int pass,
-                                           int column, float scale, const float* rows, int first, int step) {
+__device__ __forceinline__ void write_rows(const ScoreParams& p, const Segment& s,
+                                           const HeadChunk& heads, int pass, int column,
+                                           float scale, const float* rows, int first, int step) {
   const bool folds = p.folds;
   const int count = folds ? s.tokens : heads.heads * p.tile.tokens;
   for (int n = first; n < count; n += step) {
@@ -108,16 +110,18 @@ __global__ void __launch_bounds__(kThreads, 1) score_shared(const __grid_constan
                 const uint4 b = shared.fragment[t][i][lane];
 #pragma unroll
                 for (int j = 0; j < kStep; ++j) {
-                  mma<Ops::kBf16>(d[j], a[j][0][4 * i], a[j][1][4 * i], a[j][0][4 * i + 1], a[j][1][4 * i + 1], b.x, b.y);
-                  mma<Ops::kBf16>(d[j], a[j][0][4 * i + 2], a[j][1][4 * i + 2], a[j][0][4 * i + 3], a[j][1][4 * i + 3],
-                                  b.z, b.w);
+                  mma<Ops::kBf16>(d[j], a[j][0][4 * i], a[j][1][4 * i], a[j][0][4 * i + 1],
+                                  a[j][1][4 * i + 1], b.x, b.y);
+                  mma<Ops::kBf16>(d[j], a[j][0][4 * i + 2], a[j][1][4 * i + 2], a[j][0][4 * i + 3],
+                                  a[j][1][4 * i + 3], b.z, b.w);
                 }
               }
               if (masked) {
 #pragma unroll
                 for (int e = 0; e < 2; ++e) {
                   const int token = place_of_row(p.tile, t * 8 + lane % 4 * 2 + e).token;
-                  const int visible = s.rows.limit(s.first + token, p.lengths.causal) - block * kBlock;
+                  const int visible =
+                      s.rows.limit(s.first + token, p.lengths.causal) - block * kBlock;
 #pragma unroll
                   for (int j = 0; j < kStep; ++j) {
                     const int row = row_of_group(g + j) + lane / 4;

@@ -1,8 +1,8 @@
 // How the threads of a block share rows of scores, and what a team needs to agree on.
 //
-// A row is one (token, head). A block of 256 threads takes `Rows` of them; the `kMembers` threads of a
-// row are a team. Where tokens lie side by side in memory (TokensInside) neighbouring lanes take
-// neighbouring tokens, otherwise neighbouring columns; either way loads are coalesced.
+// A row is one (token, head). A block of 256 threads takes `Rows` of them; the `kMembers` threads
+// of a row are a team. Where tokens lie side by side in memory (TokensInside) neighbouring lanes
+// take neighbouring tokens, otherwise neighbouring columns; either way loads are coalesced.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@ struct Team {
   static constexpr int kRows = Rows;
   static constexpr bool kTokensInside = TokensInside;
   static constexpr int kMembers = kSelectThreads / Rows;
-  static constexpr int kLaneStep = TokensInside ? Rows : 1;    // from a member to the next in its warp
+  static constexpr int kLaneStep =
+      TokensInside ? Rows : 1;  // from a member to the next in its warp
   static constexpr int kInWarp = TokensInside ? 32 / Rows : 32;  // members in a warp
   static constexpr int kWarps = kMembers / kInWarp;              // warps that a team spans
   static_assert(Rows <= 32 && kMembers % kInWarp == 0);
@@ -29,9 +30,11 @@ struct Team {
       : row(TokensInside ? threadIdx.x % Rows : threadIdx.x / kMembers),
         member(TokensInside ? threadIdx.x / Rows : threadIdx.x % kMembers) {}
 
-  // Where entry n of this row lies in a shared array of `size` entries a row: no bank conflicts while
-  // members of a row, or rows, run over it side by side.
-  __device__ int at(int n, int size) const { return TokensInside ? n * Rows + row : row * size + n; }
+  // Where entry n of this row lies in a shared array of `size` entries a row: no bank conflicts
+  // while members of a row, or rows, run over it side by side.
+  __device__ int at(int n, int size) const {
+    return TokensInside ? n * Rows + row : row * size + n;
+  }
 
   struct Count {
     int before, total;  // of the members before this one; of the team

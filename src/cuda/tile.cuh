@@ -1,9 +1,10 @@
 // Which work there is and who does it, decided on the device from the lengths.
 //
-// All (request, unit, tile of query rows, column) combinations that can be visible stand in one line, columns
-// innermost. Worker w of W takes the w-th equal run of that line: a warp in the short schedule, a block of
-// threads in the long ones. Nobody needs memory, atomics or a second launch for that: each block of threads
-// adds up the lengths itself (a few hundred requests cost about as much as one load).
+// All (request, unit, tile of query rows, column) combinations that can be visible stand in one
+// line, columns innermost. Worker w of W takes the w-th equal run of that line: a warp in the short
+// schedule, a block of threads in the long ones. Nobody needs memory, atomics or a second launch
+// for that: each block of threads adds up the lengths itself (a few hundred requests cost about as
+// much as one load).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -17,7 +18,8 @@ inline constexpr int kThreads = 256;
 inline constexpr int kWarps = kThreads / 32;
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 
-// Everything a score kernel is told, small and in one place: it is the first thing that a call waits for.
+// Everything a score kernel is told, small and in one place: it is the first thing that a call
+// waits for.
 struct ScoreParams {
   Lengths lengths;
   std::int64_t range_begin, range_end;  // query tokens
@@ -48,8 +50,10 @@ struct ScoreParams {
 __device__ __forceinline__ Rows rows_of(const ScoreParams& p, int b) {
   Rows r = rows_of(p.lengths, b);
   if (r.tokens >= p.min_tokens && r.tokens <= p.max_tokens) {
-    r.begin = static_cast<int>(max(std::int64_t{0}, min(p.range_begin - r.q_begin, std::int64_t{r.tokens})));
-    r.end = static_cast<int>(max(std::int64_t{r.begin}, min(p.range_end - r.q_begin, std::int64_t{r.tokens})));
+    r.begin = static_cast<int>(
+        max(std::int64_t{0}, min(p.range_begin - r.q_begin, std::int64_t{r.tokens})));
+    r.end = static_cast<int>(
+        max(std::int64_t{r.begin}, min(p.range_end - r.q_begin, std::int64_t{r.tokens})));
   }
   return r;
 }
@@ -92,12 +96,15 @@ struct Segment {
   int tokens = 0;
   int unit = 0;
   int column = 0, column_end = 0;
-  std::int64_t left = 0;  // of the line until the end of the tile: columns, and what is left of its set-up
+  std::int64_t left =
+      0;  // of the line until the end of the tile: columns, and what is left of its set-up
 
   // The last column and one of a run that goes on for `count`.
   __device__ int end_of(std::int64_t count) const {
     const std::int64_t beyond = left - count;  // what others do
-    return beyond <= 0 ? column_end : max(column, column_end - static_cast<int>(min(beyond, std::int64_t{column_end})));
+    return beyond <= 0
+               ? column_end
+               : max(column, column_end - static_cast<int>(min(beyond, std::int64_t{column_end})));
   }
 };
 
@@ -105,15 +112,16 @@ struct Segment {
 // Causal 8192 x 8192 on an H200: 105 us with 1, 81 with 3, 77 with 6.
 inline constexpr int kSetup = 6;
 
-// The line of work. `Level`: every tile of a request counts with the columns of the request's last token
-// (short queries, where the difference is nothing); otherwise with its own (causal tiles are skipped).
-// Up to 32 requests, each warp of a short schedule adds up for itself, without a barrier.
+// The line of work. `Level`: every tile of a request counts with the columns of the request's last
+// token (short queries, where the difference is nothing); otherwise with its own (causal tiles are
+// skipped). Up to 32 requests, each warp of a short schedule adds up for itself, without a barrier.
 // What is found lies in shared memory, since the kernels have no register to spare for it.
 template <bool Level>
 class WorkList {
  public:
   // Collective over all threads of the block. `sums` has kThreads entries.
-  __device__ __forceinline__ WorkList(const ScoreParams& params, std::int64_t* sums) : p_(params), sums_(sums) {
+  __device__ __forceinline__ WorkList(const ScoreParams& params, std::int64_t* sums)
+      : p_(params), sums_(sums) {
     const int batch = p_.lengths.batch;
     lane_ = threadIdx.x % 32;
     if (is_small()) {
@@ -138,10 +146,12 @@ class WorkList {
     __syncthreads();
   }
 
-  __device__ std::int64_t total() const { return sums_[is_small() ? threadIdx.x / 32 * 32 + max(p_.lengths.batch - 1, 0) : kThreads - 1]; }
+  __device__ std::int64_t total() const {
+    return sums_[is_small() ? threadIdx.x / 32 * 32 + max(p_.lengths.batch - 1, 0) : kThreads - 1];
+  }
 
-  // The segment that position x < total() of the line lies in, from x to the end of its tile. Collective
-  // over a warp; the same for all lanes.
+  // The segment that position x < total() of the line lies in, from x to the end of its tile.
+  // Collective over a warp; the same for all lanes.
   __device__ __forceinline__ Segment seek(std::int64_t x) const {
     int b;
     if (is_small()) {
@@ -153,7 +163,8 @@ class WorkList {
     } else {
       int slot = 0;
 #pragma unroll
-      for (int width = kThreads / 32; width; width = width == 1 ? 0 : 1) {  // 32 groups of 8, then 8 entries
+      for (int width = kThreads / 32; width;
+           width = width == 1 ? 0 : 1) {  // 32 groups of 8, then 8 entries
         const int entry = slot + (lane_ + 1) * width - 1;
         const unsigned beyond = __ballot_sync(kAllLanes, entry < kThreads && sums_[entry] > x);
         slot += (__ffs(beyond) - 1) * width;
@@ -172,9 +183,7 @@ class WorkList {
 
  private:
   __device__ bool is_small() const { return Level && p_.lengths.batch <= 32; }
-  __device__ int requests_a_thread() const {
-    return (p_.lengths.batch + kThreads - 1) / kThreads;
-  }
+  __device__ int requests_a_thread() const { return (p_.lengths.batch + kThreads - 1) / kThreads; }
 
   // Columns of request b, all tiles and units. Collective over a warp; each lane has its own b.
   __device__ __forceinline__ std::int64_t cost_of(int b, bool exists) const {
@@ -274,14 +283,18 @@ __device__ __forceinline__ int live_columns(const ScoreParams& p, std::int64_t t
   const int t = static_cast<int>(token);
   int b = 0;
   if (r.batch > 1) {
-    b = min(static_cast<int>(__fdividef(static_cast<float>(t) * r.batch, r.q_tokens)), r.batch - 1);  // if all are alike
+    b = min(static_cast<int>(__fdividef(static_cast<float>(t) * r.batch, r.q_tokens)),
+            r.batch - 1);  // if all are alike
     if (r.cu_q[b] > t || t >= r.cu_q[b + 1]) {
       int high = r.batch;  // the first b with t < cu_q[b + 1]
       b = 0;
 #pragma unroll 1
       while (b < high) {
         const int middle = (b + high) / 2;
-        if (r.cu_q[middle + 1] <= t) b = middle + 1; else high = middle;
+        if (r.cu_q[middle + 1] <= t)
+          b = middle + 1;
+        else
+          high = middle;
       }
       if (b == r.batch) return 0;
     }
@@ -295,17 +308,21 @@ __device__ __forceinline__ int live_columns(const ScoreParams& p, std::int64_t t
 __device__ __forceinline__ void fill_tails(const ScoreParams& p) {
   const unsigned warps = gridDim.x * kWarps;
 #pragma unroll 1
-  for (unsigned part = warps - 1 - blockIdx.x * kWarps - threadIdx.x / 32; part < p.fill_parts; part += warps) {
+  for (unsigned part = warps - 1 - blockIdx.x * kWarps - threadIdx.x / 32; part < p.fill_parts;
+       part += warps) {
     const int lane = threadIdx.x % 32, step = 32 / p.fill_lanes;
     const unsigned rest = part / p.fill_token_parts, head = rest / p.fill_column_parts;
-    const std::int64_t t = p.range_begin + std::int64_t{part - rest * p.fill_token_parts} * p.fill_lanes + lane % p.fill_lanes;
+    const std::int64_t t = p.range_begin +
+                           std::int64_t{part - rest * p.fill_token_parts} * p.fill_lanes +
+                           lane % p.fill_lanes;
     if (t >= p.range_end) continue;
     const std::int64_t first = std::int64_t{rest - head * p.fill_column_parts} * p.fill_columns;
     const std::int64_t last = min(first + p.fill_columns, p.all_columns), live = live_columns(p, t);
     if (live >= last) continue;
     std::int64_t n = first + lane / p.fill_lanes;
     if (n < live) n += (live - n + step - 1) / step * step;
-    float* out = p.out + head * p.out_head_stride + (t - p.range_begin) * p.out_token_stride + n * p.out_column_stride;
+    float* out = p.out + head * p.out_head_stride + (t - p.range_begin) * p.out_token_stride +
+                 n * p.out_column_stride;
 #pragma unroll 4
     for (; n < last; n += step, out += step * p.out_column_stride) *out = -INFINITY;
   }

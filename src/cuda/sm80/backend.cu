@@ -1,4 +1,5 @@
-// SM80 (Ampere; by the same instructions also the data centre's Blackwell and, as PTX, what comes): the back end's table.
+// SM80 (Ampere; by the same instructions also the data centre's Blackwell and, as PTX, what comes):
+// the back end's table.
 #include "cuda/device.h"
 #include "cuda/operations.h"
 #include "cuda/score.h"

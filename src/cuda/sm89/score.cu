@@ -12,12 +12,14 @@ constexpr cuda::ScoreTuning kTuning{.shared_blocks_per_sm = 1};
 
 void score_tokens(const ScoreProblem& p, const Launch& launch, TokenRange range) {
   const cuda::ScorePlan plan = cuda::plan_score(p, kTuning, cuda::device_info(launch.device.index));
-  cuda::launch_score(p, plan, launch, range, [](const ScoreProblem& x, const cuda::ScoreKernel& k, bool aligned) {
-    return cuda::for_types<Atom>(x, [&]<class Ops>() -> cuda::ScoreEntry {
-      if (k.schedule == cuda::Schedule::rows_in_shared) return {cuda::score_shared<Ops>, sizeof(cuda::SharedQueries)};
-      return cuda::register_entry<Ops>(k, aligned);
-    });
-  });
+  cuda::launch_score(p, plan, launch, range,
+                     [](const ScoreProblem& x, const cuda::ScoreKernel& k, bool aligned) {
+                       return cuda::for_types<Atom>(x, [&]<class Ops>() -> cuda::ScoreEntry {
+                         if (k.schedule == cuda::Schedule::rows_in_shared)
+                           return {cuda::score_shared<Ops>, sizeof(cuda::SharedQueries)};
+                         return cuda::register_entry<Ops>(k, aligned);
+                       });
+                     });
 }
 
 std::string explain(const ScoreProblem& p, const Launch& launch) {

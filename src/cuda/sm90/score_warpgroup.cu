@@ -1,7 +1,6 @@
 // The instances of the wgmma schedule.
-#include "cuda/sm90/score_warpgroup.cuh"
-
 #include "cuda/sm90/atom.cuh"
+#include "cuda/sm90/score_warpgroup.cuh"
 #include "cuda/sm90/warpgroup_entry.h"
 
 namespace kvscout::sm90 {

@@ -1,11 +1,12 @@
-// Score of long queries with wgmma: keys are the A operand, dequantised straight into registers; up to 256 query
-// rows are the B operand and stay in shared memory for a whole run of blocks. Two warpgroups take alternate blocks,
-// so that one finds maxima and unpacks keys while the other multiplies. No producer warp and no barrier for keys: a
-// lane copies its own part of the next block into shared memory and reads it back itself.
-// Bound: the matrix units. The accumulators of one warpgroup take half of all registers, hence the care below.
+// Score of long queries with wgmma: keys are the A operand, dequantised straight into registers; up
+// to 256 query rows are the B operand and stay in shared memory for a whole run of blocks. Two
+// warpgroups take alternate blocks, so that one finds maxima and unpacks keys while the other
+// multiplies. No producer warp and no barrier for keys: a lane copies its own part of the next
+// block into shared memory and reads it back itself. Bound: the matrix units. The accumulators of
+// one warpgroup take half of all registers, hence the care below.
 //
-// A block of threads is resident on each SM and takes an equal run of the line of work (tile.cuh), which may
-// begin and end inside a tile.
+// A block of threads is resident on each SM and takes an equal run of the line of work (tile.cuh),
+// which may begin and end inside a tile.
 #pragma once
 
 #include "cuda/dependent.cuh"
@@ -25,7 +26,8 @@ using cuda::Segment;
 template <class Ops>
 struct KeySlot {
   uint4 keys[2][2][Ops::kKeyLoads][kThreads];
-  // 16 bytes of 128x4 scales hold rows 32 apart, so t = 0 and t = 1 together: words warp/2 and warp/2 + 2.
+  // 16 bytes of 128x4 scales hold rows 32 apart, so t = 0 and t = 1 together: words warp/2 and
+  // warp/2 + 2.
   uint4 scales[2][Ops::kKeyScales ? kThreads : 1];
 };
 
@@ -38,12 +40,12 @@ template <class Ops, int N>
 struct WarpgroupShared {
   std::uint8_t queries[2][N * 128];  // k 0..63 and 64..127; 1024-byte aligned
   KeySlot<Ops> slot[2];
-  std::int32_t page[2][kThreads];    // of the block after the next
+  std::int32_t page[2][kThreads];  // of the block after the next
   LanePart part[kThreads];
-  float maxima[2][2][4][N];          // warpgroup, parity of its block, warp
-  float* target[N];                  // where a row (reduced heads: a token) is written, column 0
-  int limit[N];                      // keys that a row sees
-  bool exists[2][4];                 // warpgroup, its block modulo 4: the page lies in the pool
+  float maxima[2][2][4][N];  // warpgroup, parity of its block, warp
+  float* target[N];          // where a row (reduced heads: a token) is written, column 0
+  int limit[N];              // keys that a row sees
+  bool exists[2][4];         // warpgroup, its block modulo 4: the page lies in the pool
   std::int64_t sums[kThreads];
   // What a run of columns needs to know. Kept here because the accumulators take all registers.
   volatile int end, seen_by_all, key_head, request, k_begin, k_count, tokens, heads, pass;
@@ -53,7 +55,8 @@ struct WarpgroupShared {
 
 // A tile's queries as the B operand, by the whole block of threads.
 template <class Ops, int N>
-__device__ __forceinline__ void stage_queries(const ScoreParams& p, const Segment& s, const HeadChunk& heads,
+__device__ __forceinline__ void stage_queries(const ScoreParams& p, const Segment& s,
+                                              const HeadChunk& heads,
                                               WarpgroupShared<Ops, N>& shared) {
 #pragma unroll 2
   for (int i = threadIdx.x; i < N * 4; i += kThreads) {
@@ -62,7 +65,8 @@ __device__ __forceinline__ void stage_queries(const ScoreParams& p, const Segmen
     cuda::load_query<Ops, true>(p, s, heads, n, c, h);
 #pragma unroll
     for (int j = 0; j < 16; ++j)  // register j: k = 16(j/2) + 8(j%2) + 2c
-      *reinterpret_cast<std::uint32_t*>(shared.queries[j / 8] + operand_offset(n, j / 2 % 4 * 16 + j % 2 * 8 + 2 * c)) = h[j];
+      *reinterpret_cast<std::uint32_t*>(
+          shared.queries[j / 8] + operand_offset(n, j / 2 % 4 * 16 + j % 2 * 8 + 2 * c)) = h[j];
   }
   for (int n = threadIdx.x; n < N; n += kThreads) {
     shared.target[n] = cuda::row_target(p, s, heads, n);
@@ -78,10 +82,12 @@ __device__ __forceinline__ void warpgroup_barrier(int warpgroup) {
     asm volatile("bar.sync 2, 128;" ::: "memory");
 }
 
-// Row maxima of four warps to results: each thread finishes rows `thread` and, for N = 256, `thread + 128`.
+// Row maxima of four warps to results: each thread finishes rows `thread` and, for N = 256, `thread
+// + 128`.
 template <class Ops, int N>
-__device__ __forceinline__ void finish_column(const ScoreParams& p, WarpgroupShared<Ops, N>& shared, float (&maxima)[4][N],
-                                              bool exists, int column, int warpgroup) {
+__device__ __forceinline__ void finish_column(const ScoreParams& p, WarpgroupShared<Ops, N>& shared,
+                                              float (&maxima)[4][N], bool exists, int column,
+                                              int warpgroup) {
   const int thread = threadIdx.x % 128;
   const std::int64_t offset = column * p.out_column_stride;
   const float scale = shared.scale;
@@ -89,9 +95,12 @@ __device__ __forceinline__ void finish_column(const ScoreParams& p, WarpgroupSha
 #pragma unroll
   for (int n = thread; n < N; n += 128) {
     float v = fmaxf(fmaxf(maxima[0][n], maxima[1][n]), fmaxf(maxima[2][n], maxima[3][n]));
-    if (!(v > -INFINITY) || !exists) v = -INFINITY;  // NaN in every lane, or a page outside the pool
-    if (folds) maxima[0][n] = v;
-    else if (float* out = shared.target[n]) out[offset] = cuda::finish<Ops>(v, scale);
+    if (!(v > -INFINITY) || !exists)
+      v = -INFINITY;  // NaN in every lane, or a page outside the pool
+    if (folds)
+      maxima[0][n] = v;
+    else if (float* out = shared.target[n])
+      out[offset] = cuda::finish<Ops>(v, scale);
   }
   if (!folds) return;
   warpgroup_barrier(warpgroup);
@@ -104,12 +113,14 @@ __device__ __forceinline__ void finish_column(const ScoreParams& p, WarpgroupSha
 }
 
 template <class Ops, int N>
-__global__ void __launch_bounds__(kThreads, 1) score_warpgroup(const __grid_constant__ ScoreParams p) {
+__global__ void __launch_bounds__(kThreads, 1)
+    score_warpgroup(const __grid_constant__ ScoreParams p) {
   cuda::wait_for_previous();
   cuda::release_next();
   extern __shared__ __align__(1024) unsigned char memory[];
   auto& shared = *reinterpret_cast<WarpgroupShared<Ops, N>*>(memory);
-  const int warpgroup = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, c = lane % 4;
+  const int warpgroup = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32,
+            c = lane % 4;
   const cuda::WorkList<false> list(p, shared.sums);
   const std::uint64_t queries = operand_descriptor(shared.queries);
   const auto slot_of = [&](int column, int slots) { return column / 2 % slots; };
@@ -117,9 +128,10 @@ __global__ void __launch_bounds__(kThreads, 1) score_warpgroup(const __grid_cons
   // Copies go on in groups: one holds a block's keys and the page id of the block after it.
   const auto load_page = [&](int column) {
     if (p.paged && column < shared.end)
-      cuda::copy_async<4>(&shared.page[slot_of(column, 2)][threadIdx.x],
-                          reinterpret_cast<const std::uint8_t*>(p.page_table + shared.request * p.table_row_stride +
-                                                                cuda::block_of(p, column) * p.table_column_stride));
+      cuda::copy_async<4>(
+          &shared.page[slot_of(column, 2)][threadIdx.x],
+          reinterpret_cast<const std::uint8_t*>(p.page_table + shared.request * p.table_row_stride +
+                                                cuda::block_of(p, column) * p.table_column_stride));
   };
   const auto load_keys = [&](int column) {
     if (column >= shared.end) return;
@@ -138,7 +150,8 @@ __global__ void __launch_bounds__(kThreads, 1) score_warpgroup(const __grid_cons
         for (int h = 0; h < 2; ++h)
 #pragma unroll
           for (int i = 0; i < Ops::kKeyLoads; ++i)
-            cuda::copy_async<16>(&to.keys[t][h][i][threadIdx.x], a + (64 * t + 8 * h) * stride + 64 * i);
+            cuda::copy_async<16>(&to.keys[t][h][i][threadIdx.x],
+                                 a + (64 * t + 8 * h) * stride + 64 * i);
       if constexpr (Ops::kKeyScales) {
         const std::uint8_t* scales = part.scales + page * p.scale_page_stride;
         cuda::copy_async<16>(&to.scales[0][threadIdx.x], scales);
@@ -156,11 +169,14 @@ __global__ void __launch_bounds__(kThreads, 1) score_warpgroup(const __grid_cons
           const int row = min(64 * t + 16 * warp + lane / 4 + 8 * h, keys.last);
           const std::uint8_t* a = keys.rows + row * stride + 16 * c;
 #pragma unroll
-          for (int i = 0; i < Ops::kKeyLoads; ++i) cuda::copy_async<16>(&to.keys[t][h][i][threadIdx.x], a + 64 * i);
+          for (int i = 0; i < Ops::kKeyLoads; ++i)
+            cuda::copy_async<16>(&to.keys[t][h][i][threadIdx.x], a + 64 * i);
           if constexpr (Ops::kKeyScales)
-            cuda::copy_async<4>(reinterpret_cast<std::uint32_t*>(&to.scales[h][threadIdx.x]) + warp / 2 + 2 * t,
-                                keys.scales + scale_layout::row_128x4(keys.scale_row + row * std::int64_t{p.k_heads}) +
-                                    c / 2 * scale_layout::kSecondHalf);
+            cuda::copy_async<4>(
+                reinterpret_cast<std::uint32_t*>(&to.scales[h][threadIdx.x]) + warp / 2 + 2 * t,
+                keys.scales +
+                    scale_layout::row_128x4(keys.scale_row + row * std::int64_t{p.k_heads}) +
+                    c / 2 * scale_layout::kSecondHalf);
         }
     }
   };
@@ -212,7 +228,8 @@ __global__ void __launch_bounds__(kThreads, 1) score_warpgroup(const __grid_cons
           std::uint32_t word[2];
 #pragma unroll
           for (int h = 0; h < 2; ++h)
-            word[h] = reinterpret_cast<const std::uint32_t*>(&from.scales[h][threadIdx.x])[warp / 2 + 2 * t];
+            word[h] = reinterpret_cast<const std::uint32_t*>(
+                &from.scales[h][threadIdx.x])[warp / 2 + 2 * t];
           Ops::scales(word, c, scales);
         }
 #pragma unroll
@@ -267,9 +284,11 @@ __global__ void __launch_bounds__(kThreads, 1) score_warpgroup(const __grid_cons
       auto& maxima = shared.maxima[warpgroup][slot_of(column, 2)];
 #pragma unroll
       for (int i = 0; i < N / 32; i += 2)
-        *reinterpret_cast<float2*>(&maxima[warp][(first + i) / 2 * 8 + 2 * c]) = make_float2(m[i], m[i + 1]);
+        *reinterpret_cast<float2*>(&maxima[warp][(first + i) / 2 * 8 + 2 * c]) =
+            make_float2(m[i], m[i + 1]);
       warpgroup_barrier(warpgroup);
-      finish_column<Ops, N>(p, shared, maxima, shared.exists[warpgroup][slot_of(column, 4)], column, warpgroup);
+      finish_column<Ops, N>(p, shared, maxima, shared.exists[warpgroup][slot_of(column, 4)], column,
+                            warpgroup);
     }
     __syncthreads();
     if (threadIdx.x == 0) {
