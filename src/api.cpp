@@ -1,10 +1,10 @@
 // "What was asked": every public call, as validate -> choose back end -> check -> run.
-#include <fmt/format.h>
 
 #include <cstdlib>
 
 #include "ieee_floats.h"
 #include "kvscout/kvscout.h"
+#include "message.h"
 #include "registry.h"
 #include "validate.h"
 
@@ -25,12 +25,12 @@ void require_workspace(const char* operation, std::size_t needed, const Options&
   if (needed == 0) return;
   if (!o.workspace || o.workspace_bytes < needed)
     throw Error(Error::invalid_argument,
-                fmt::format("{}: workspace: got {} bytes, expected at least {}", operation,
-                            o.workspace ? o.workspace_bytes : 0, needed));
+                message("{}: workspace: got {} bytes, expected at least {}", operation,
+                        o.workspace ? o.workspace_bytes : 0, needed));
   if (reinterpret_cast<std::uintptr_t>(o.workspace) % 256 != 0)
     throw Error(Error::invalid_argument,
-                fmt::format("{}: workspace: got address {}, expected a multiple of 256", operation,
-                            o.workspace));
+                message("{}: workspace: got address {}, expected a multiple of 256", operation,
+                        o.workspace));
 }
 
 bool offers_quantize(const Backend& b) { return b.quantize != nullptr; }
@@ -143,8 +143,8 @@ std::string explain(const ScoreFp4Args& args, const Options& options) {
   const Accepted a = validate_inputs(args, p);
   const Backend& b = choose_backend(a.operation, a.device, options.backend, offers_score);
   const Launch launch = launch_of(options, a.device);
-  return fmt::format("{}: {}; workspace {} bytes", b.name,
-                     b.explain ? b.explain(p, launch) : "no plan", score_workspace(b, p, launch));
+  return message("{}: {}; workspace {} bytes", b.name, b.explain ? b.explain(p, launch) : "no plan",
+                 score_workspace(b, p, launch));
 }
 
 }  // namespace kvscout

@@ -1,6 +1,5 @@
 // The C functions: structs of any earlier version are completed with zeros, turned into the C++
 // ones, and exceptions into codes and messages.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -10,6 +9,7 @@
 #include "kvscout/kvscout.h"
 #include "kvscout/kvscout_c.h"
 #include "kvscout/scale_layout.h"
+#include "message.h"
 
 namespace kvscout {
 namespace {
@@ -19,11 +19,11 @@ namespace {
 // The caller's struct as this version knows it. Its size lies between the first version's and ours.
 template <class T>
 T completed(const char* operation, const char* name, const T* given, std::size_t first_version) {
-  if (!given) refuse(fmt::format("{}: {}: got NULL", operation, name));
+  if (!given) refuse(message("{}: {}: got NULL", operation, name));
   std::size_t size;
   std::memcpy(&size, given, sizeof size);
   if (size < first_version || size > sizeof(T))
-    refuse(fmt::format(
+    refuse(message(
         "{}: {}: got a struct of size {}, expected {} to {} (a newer header than library {}?)",
         operation, name, size, first_version, sizeof(T), version()));
   T t{};
@@ -61,7 +61,7 @@ static_assert(static_cast<int>(SfLayout::layout_linear) == KVSCOUT_LAYOUT_LINEAR
 template <class Enum>
 Enum choice(const char* operation, const char* name, std::int32_t value, std::int32_t last) {
   if (value < 0 || value > last)
-    refuse(fmt::format("{}: {}: got {}, expected 0 to {}", operation, name, value, last));
+    refuse(message("{}: {}: got {}, expected 0 to {}", operation, name, value, last));
   return static_cast<Enum>(value);
 }
 
@@ -73,8 +73,8 @@ struct Reader {
     if (!given) return {};
     const kvscout_tensor from = completed(operation, name, given, kTensor);
     if (from.rank < 1 || from.rank > Tensor::kMaxRank)
-      refuse(fmt::format("{}: {}: got rank {}, expected 1 to {}", operation, name, from.rank,
-                         Tensor::kMaxRank));
+      refuse(message("{}: {}: got rank {}, expected 1 to {}", operation, name, from.rank,
+                     Tensor::kMaxRank));
     Tensor t;
     t.data = from.data;
     t.dtype = choice<DType>(operation, name, from.dtype, KVSCOUT_I64);

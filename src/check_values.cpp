@@ -2,7 +2,6 @@
 // lengths.
 //
 // This is the one place that may allocate and wait for the device: checked mode says so.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "checks.h"
+#include "message.h"
 #include "span.h"
 #include "validate.h"
 
@@ -35,9 +35,9 @@ std::vector<T> fetch(const T* address, std::int64_t count, const Backend& backen
 void check_prefix(Argument a, const std::vector<std::int32_t>& sums, std::int64_t total) {
   for (std::size_t b = 0; b < sums.size(); ++b) {
     if (sums[b] < 0 || sums[b] > total)
-      fail(a, fmt::format("{} at position {}", sums[b], b), fmt::format("0 to {}", total));
+      fail(a, message("{} at position {}", sums[b], b), message("0 to {}", total));
     if (b > 0 && sums[b] < sums[b - 1])
-      fail(a, fmt::format("{} after {} (request {})", sums[b], sums[b - 1], b - 1),
+      fail(a, message("{} after {} (request {})", sums[b], sums[b - 1], b - 1),
            "sums that never fall");
   }
 }
@@ -56,8 +56,8 @@ void check_pages(const char* op, const ScoreProblem& p, std::int64_t b, std::int
     const std::int32_t id =
         ids[static_cast<std::size_t>(c * step - std::min<std::int64_t>(reach, 0))];
     if (id < 0 || id >= p.k.count)
-      fail({op, "page_table"}, fmt::format("page {} in column {} of request {}", id, c, b),
-           fmt::format("0 to {}", p.k.count - 1));
+      fail({op, "page_table"}, message("page {} in column {} of request {}", id, c, b),
+           message("0 to {}", p.k.count - 1));
   }
 }
 
@@ -90,8 +90,8 @@ void check_values(const char* op, const ScoreProblem& p, const Backend& backend,
   check_prefix({op, "cu_seqlens_q"}, cu_q, p.q.tokens);
   for (std::size_t b = 0; b + 1 < cu_q.size(); ++b)
     if (cu_q[b + 1] - cu_q[b] > r.max_seqlen_q)
-      fail({op, "max_seqlen_q"}, fmt::format("{}", r.max_seqlen_q),
-           fmt::format("at least {}, the queries of request {}", cu_q[b + 1] - cu_q[b], b));
+      fail({op, "max_seqlen_q"}, message("{}", r.max_seqlen_q),
+           message("at least {}, the queries of request {}", cu_q[b + 1] - cu_q[b], b));
   if (!p.k.paged) {
     check_prefix({op, "cu_seqlens_k"}, fetch(r.cu_k, r.batch + 1, backend, launch), p.k.count);
     return;
@@ -100,8 +100,8 @@ void check_values(const char* op, const ScoreProblem& p, const Backend& backend,
   for (std::int64_t b = 0; b < r.batch; ++b) {
     const std::int32_t length = used[static_cast<std::size_t>(b)];
     if (length < 0 || length > r.table_width * kBlock)
-      fail({op, "seqused_k"}, fmt::format("{} for request {}", length, b),
-           fmt::format("0 to {}, what its row of the page table can hold", r.table_width * kBlock));
+      fail({op, "seqused_k"}, message("{} for request {}", length, b),
+           message("0 to {}, what its row of the page table can hold", r.table_width * kBlock));
     check_pages(op, p, b, length, backend, launch);
   }
 }
@@ -112,16 +112,15 @@ void check_values(const char* op, const AppendProblem& p, const Backend& backend
   std::vector<std::pair<std::int64_t, std::size_t>> used;
   for (std::size_t n = 0; n < slots.size(); ++n) {
     if (slots[n] >= p.pages * kBlock)
-      fail({op, "slot_mapping"}, fmt::format("slot {} for row {}", slots[n], n),
-           fmt::format("below {}, or negative to skip the row", p.pages * kBlock));
+      fail({op, "slot_mapping"}, message("slot {} for row {}", slots[n], n),
+           message("below {}, or negative to skip the row", p.pages * kBlock));
     if (slots[n] >= 0) used.emplace_back(slots[n], n);
   }
   std::sort(used.begin(), used.end());
   for (std::size_t n = 1; n < used.size(); ++n)
     if (used[n].first == used[n - 1].first)
       fail({op, "slot_mapping"},
-           fmt::format("slot {} for rows {} and {}", used[n].first, used[n - 1].second,
-                       used[n].second),
+           message("slot {} for rows {} and {}", used[n].first, used[n - 1].second, used[n].second),
            "each slot at most once");
 }
 

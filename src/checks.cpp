@@ -1,9 +1,9 @@
 #include "checks.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstdlib>
+
+#include "message.h"
 
 namespace kvscout {
 
@@ -34,13 +34,13 @@ namespace {
 
 std::string shape_of(const Tensor& t) {
   std::string text;
-  for (int i = 0; i < t.rank; ++i) text += fmt::format("{}{}", i ? ", " : "", t.shape[i]);
+  for (int i = 0; i < t.rank; ++i) text += message("{}{}", i ? ", " : "", t.shape[i]);
   return "(" + text + ")";
 }
 
 std::string strides_of(const Tensor& t) {
   std::string text;
-  for (int i = 0; i < t.rank; ++i) text += fmt::format("{}{}", i ? ", " : "", t.stride[i]);
+  for (int i = 0; i < t.rank; ++i) text += message("{}{}", i ? ", " : "", t.stride[i]);
   return "(" + text + ")";
 }
 
@@ -105,26 +105,26 @@ bool overlaps(const Tensor& t) {
 
 void fail(Argument a, const std::string& got, const std::string& expected) {
   throw Error(Error::invalid_argument,
-              fmt::format("{}: {}: got {}, expected {}", a.operation, a.name, got, expected));
+              message("{}: {}: got {}, expected {}", a.operation, a.name, got, expected));
 }
 
 std::string describe(Device d) {
-  return d.type == Device::cuda ? fmt::format("CUDA device {}", d.index) : "the host";
+  return d.type == Device::cuda ? message("CUDA device {}", d.index) : "the host";
 }
 
 std::string describe(const Tensor& t) {
   if (!t.defined) return "nothing";
-  return fmt::format("{} {} on {}", name_of(t.dtype), shape_of(t), describe(t.device));
+  return message("{} {} on {}", name_of(t.dtype), shape_of(t), describe(t.device));
 }
 
 std::string describe_strides(const Tensor& t) {
-  return fmt::format("{} with strides {}", describe(t), strides_of(t));
+  return message("{} with strides {}", describe(t), strides_of(t));
 }
 
 void require_given(Argument a, const Tensor& t, const char* expected) {
   if (!t.defined) fail(a, "nothing", expected);
   if (t.rank < 0 || t.rank > Tensor::kMaxRank)
-    fail(a, fmt::format("{} dimensions", t.rank), fmt::format("at most {}", Tensor::kMaxRank));
+    fail(a, message("{} dimensions", t.rank), message("at most {}", Tensor::kMaxRank));
   for (int i = 0; i < t.rank; ++i)
     if (t.shape[i] < 0) fail(a, describe(t), "sizes of at least 0");
   if (!fits(t))
@@ -135,7 +135,7 @@ void require_dtype(Argument a, const Tensor& t, std::initializer_list<DType> all
   std::string names;
   for (DType d : allowed) {
     if (t.dtype == d) return;
-    names += fmt::format("{}{}", names.empty() ? "" : " or ", name_of(d));
+    names += message("{}{}", names.empty() ? "" : " or ", name_of(d));
   }
   fail(a, describe(t), names);
 }
@@ -147,7 +147,7 @@ void require_rank(Argument a, const Tensor& t, int rank, const char* shape_in_wo
 void require_size(Argument a, const Tensor& t, int dimension, std::int64_t size,
                   const char* meaning) {
   if (t.shape[dimension] != size)
-    fail(a, describe(t), fmt::format("{} in dimension {} ({})", size, dimension, meaning));
+    fail(a, describe(t), message("{} in dimension {} ({})", size, dimension, meaning));
 }
 
 void require_device(Argument a, const Tensor& t, Device device) {
@@ -172,7 +172,7 @@ void require_no_overlap(Argument a, const Tensor& t) {
 }
 
 void require_at_least(Argument a, std::int64_t got, std::int64_t least) {
-  if (got < least) fail(a, fmt::format("{}", got), fmt::format("at least {}", least));
+  if (got < least) fail(a, message("{}", got), message("at least {}", least));
 }
 
 void require_lengths(Argument a, const Tensor& t, std::int64_t size, const char* meaning,
@@ -191,8 +191,8 @@ void require_scales(Argument a, const Tensor& t, std::int64_t bytes, Device devi
   require_device(a, t, device);
   require_dense(a, t);
   if (t.count() < bytes)
-    fail(a, fmt::format("{} = {} bytes", describe(t), t.count()),
-         fmt::format("at least {} bytes in the 128x4 layout", bytes));
+    fail(a, message("{} = {} bytes", describe(t), t.count()),
+         message("at least {} bytes in the 128x4 layout", bytes));
   require_address(a, t);
 }
 

@@ -1,9 +1,8 @@
 #include "read.h"
 
-#include <fmt/format.h>
-
 #include "kvscout/nvfp4.h"
 #include "kvscout/scale_layout.h"
+#include "message.h"
 
 namespace kvscout::read {
 
@@ -32,7 +31,7 @@ std::int64_t stride_bytes(const Tensor& t, int dimension) {
 
 void require_forward_scale(Argument a, const GlobalScale& scale) {
   if (!scale.pointer && !nvfp4::is_legal_global(scale.value))
-    fail(a, fmt::format("{}", scale.value), "a finite number above 0");
+    fail(a, message("{}", scale.value), "a finite number above 0");
 }
 
 void require_rows(Argument a, const Tensor& t, int rank, const char* shape, std::int64_t last) {
@@ -57,8 +56,7 @@ void keys(Argument a, const Tensor& t, bool paged, std::int64_t last, Keys& k) {
   if (paged) {
     require_rank(a, t, 4, "(pages, key heads, 128, row) beside a page_table");
     if (t.shape[2] != kBlock)
-      fail(a, fmt::format("{}: pages of {} tokens", describe(t), t.shape[2]),
-           "pages of 128 tokens");
+      fail(a, message("{}: pages of {} tokens", describe(t), t.shape[2]), "pages of 128 tokens");
   }
   require_rows(a, t, paged ? 4 : 3, "(tokens, key heads, row) without a page_table", last);
   k.data = t.data;
@@ -86,7 +84,7 @@ std::int64_t page_scales(Argument a, const Tensor& t, std::int64_t pages, std::i
   inner.rank = t.rank - 1;
   if (t.shape[0] != pages || !inner.is_dense() || inner.count() != page_bytes)
     fail(a, describe_strides(t),
-         fmt::format("contiguous bytes, or ({}, {}) bytes with a page stride", pages, page_bytes));
+         message("contiguous bytes, or ({}, {}) bytes with a page stride", pages, page_bytes));
   require_dtype(a, t, {DType::u8, DType::e4m3});
   require_device(a, t, device);
   require_address(a, t);
@@ -95,12 +93,12 @@ std::int64_t page_scales(Argument a, const Tensor& t, std::int64_t pages, std::i
 
 void rule(const char* op, int topk, int begin, int end, bool skip_masked, SelectRule& result) {
   if (topk < 1 || topk > kMaxTopk)
-    fail({op, "topk"}, fmt::format("{}", topk), fmt::format("1 to {}", kMaxTopk));
+    fail({op, "topk"}, message("{}", topk), message("1 to {}", kMaxTopk));
   require_at_least({op, "force_begin_blocks"}, begin, 0);
   require_at_least({op, "force_end_blocks"}, end, 0);
   if (begin > topk - end)
-    fail({op, "force_begin_blocks + force_end_blocks"}, fmt::format("{} + {}", begin, end),
-         fmt::format("at most topk = {}", topk));
+    fail({op, "force_begin_blocks + force_end_blocks"}, message("{} + {}", begin, end),
+         message("at most topk = {}", topk));
   result = {topk, begin, end, skip_masked};
 }
 

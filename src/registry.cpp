@@ -1,9 +1,9 @@
 #include "registry.h"
 
-#include <fmt/format.h>
-
 #include <cstdlib>
 #include <cstring>
+
+#include "message.h"
 
 namespace kvscout {
 
@@ -27,7 +27,7 @@ const char* words(Device::Type type) { return type == Device::cuda ? "CUDA" : "h
 std::string names_built() {
   std::string names;
   for (const Backend* b : all_backends())
-    names += fmt::format("{}{} ({})", names.empty() ? "" : ", ", b->name, b->built_for);
+    names += message("{}{} ({})", names.empty() ? "" : ", ", b->name, b->built_for);
   return names;
 }
 
@@ -44,24 +44,24 @@ const Backend& choose_backend(const char* operation, Device device, const char* 
     if (forced && std::strcmp(forced, b->name) != 0) continue;
     known = true;
     if (b->device != device.type) {
-      if (forced) reasons = fmt::format("{} serves {} memory", b->name, words(b->device));
+      if (forced) reasons = message("{} serves {} memory", b->name, words(b->device));
       continue;
     }
     std::string why;
     if (!offers(*b)) {
-      why = fmt::format("does not offer {}", operation);
+      why = message("does not offer {}", operation);
     } else if (b->runs_on(device.index, &why)) {
       return *b;
     }
-    reasons += fmt::format("{}{} {}", reasons.empty() ? "" : "; ", b->name, why);
+    reasons += message("{}{} {}", reasons.empty() ? "" : "; ", b->name, why);
   }
   if (forced && !known)
-    throw Error(Error::unsupported, fmt::format("{}: backend: got '{}', expected one of: {}",
-                                                operation, forced, names_built()));
+    throw Error(Error::unsupported, message("{}: backend: got '{}', expected one of: {}", operation,
+                                            forced, names_built()));
   if (reasons.empty()) reasons = "none was built for this kind of device";
   throw Error(Error::unsupported,
-              fmt::format("{}: no back end for {} device {}: {}; built: {}", operation,
-                          words(device.type), device.index, reasons, names_built()));
+              message("{}: no back end for {} device {}: {}; built: {}", operation,
+                      words(device.type), device.index, reasons, names_built()));
 }
 
 }  // namespace kvscout

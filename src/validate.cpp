@@ -2,9 +2,8 @@
 // msa_index_append_fp4.
 #include "validate.h"
 
-#include <fmt/format.h>
-
 #include "kvscout/scale_layout.h"
+#include "message.h"
 #include "read.h"
 #include "span.h"
 
@@ -78,7 +77,7 @@ Accepted validate(const QuantizeArgs& args, QuantizeProblem& p) {
   require_device(codes, args.codes, t.device);
   require_dense(codes, args.codes);
   if (args.codes.count() != p.rows * p.columns / 2)
-    fail(codes, describe(args.codes), fmt::format("{} bytes", p.rows * p.columns / 2));
+    fail(codes, describe(args.codes), message("{} bytes", p.rows * p.columns / 2));
   require_address(codes, args.codes);
   p.codes = static_cast<std::uint8_t*>(args.codes.data);
   require_given(scales, args.scales, "u8 scale bytes");
@@ -87,7 +86,7 @@ Accepted validate(const QuantizeArgs& args, QuantizeProblem& p) {
   require_dense(scales, args.scales);
   const std::int64_t needed = scale_layout::bytes(p.layout, p.rows, p.columns / 16);
   if (args.scales.count() != needed)
-    fail(scales, describe(args.scales), fmt::format("{} bytes, padding included", needed));
+    fail(scales, describe(args.scales), message("{} bytes, padding included", needed));
   require_address(scales, args.scales);
   p.scales = static_cast<std::uint8_t*>(args.scales.data);
   return {op, t.device};
@@ -133,8 +132,7 @@ Accepted validate(const AppendArgs& args, AppendProblem& p) {
   require_address(slots, args.slot_mapping);
   p.count = args.slot_mapping.shape[0];
   if (p.count > args.k.shape[0])
-    fail(slots, fmt::format("{} slots", p.count),
-         fmt::format("at most the {} rows of k", args.k.shape[0]));
+    fail(slots, message("{} slots", p.count), message("at most the {} rows of k", args.k.shape[0]));
   p.slots = static_cast<const std::int64_t*>(args.slot_mapping.data);
   read::require_forward_scale({op, "global_scale"}, args.global_scale);
   p.global = args.global_scale;

@@ -1,10 +1,10 @@
 // Legal questions about scores: msa_proxy_score_fp4, msa_proxy_score and msa_index_select_fp4.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "kvscout/scale_layout.h"
+#include "message.h"
 #include "read.h"
 #include "span.h"
 #include "validate.h"
@@ -25,8 +25,7 @@ constexpr std::int64_t kMostBlocks = std::int64_t{1} << 25;
 
 void require_bound(Argument a, std::int64_t bound) {
   if (bound < 0)
-    fail(a, fmt::format("{}", bound),
-         "a bound of at least 0 (bounds_of finds one for host lengths)");
+    fail(a, message("{}", bound), "a bound of at least 0 (bounds_of finds one for host lengths)");
 }
 
 // The arguments that both score operations share.
@@ -92,15 +91,15 @@ void read_requests(const char* op, const Args& args, Device device, ScoreProblem
       whole.max_seqlen_q = p.q.tokens;
       const Span s = span_of(whole, p.q.tokens, p.k.paged, p.k.count, b);
       if (s.q_count > r.max_seqlen_q)
-        fail({op, "max_seqlen_q"}, fmt::format("{}", r.max_seqlen_q),
-             fmt::format("at least {}, the queries of request {}", s.q_count, b));
+        fail({op, "max_seqlen_q"}, message("{}", r.max_seqlen_q),
+             message("at least {}, the queries of request {}", s.q_count, b));
     }
 }
 
 void require_head_groups(const char* op, const char* q_name, const ScoreProblem& p) {
   if (p.q.heads % p.k.heads != 0)
-    fail({op, q_name}, fmt::format("{} query heads", p.q.heads),
-         fmt::format("a multiple of the {} key heads", p.k.heads));
+    fail({op, q_name}, message("{} query heads", p.q.heads),
+         message("a multiple of the {} key heads", p.k.heads));
 }
 
 void read_output(const char* op, const Tensor& t, std::int64_t tiles, Device device,
@@ -138,7 +137,7 @@ Accepted read_fp4(const char* op, const ScoreFp4Args& args, ScoreProblem& p) {
       fail(q_scale, describe(args.q_scale), "nothing beside unquantised queries");
     if (args.q_global_scale.pointer || args.q_global_scale.value != 1.0f)
       fail({op, "q_global_scale"},
-           args.q_global_scale.pointer ? "a tensor" : fmt::format("{}", args.q_global_scale.value),
+           args.q_global_scale.pointer ? "a tensor" : message("{}", args.q_global_scale.value),
            "1 beside unquantised queries");
   } else {
     require_given(q_scale, args.q_scale, "e4m3 bytes beside packed queries");
@@ -161,7 +160,7 @@ Accepted read_fp4(const char* op, const ScoreFp4Args& args, ScoreProblem& p) {
     const float product = p.q_global.value * p.k_global.value;
     if (!(product > 0.0f) || !std::isfinite(product))
       fail({op, "q_global_scale * k_global_scale"},
-           fmt::format("{} * {} = {} in float32", p.q_global.value, p.k_global.value, product),
+           message("{} * {} = {} in float32", p.q_global.value, p.k_global.value, product),
            "a finite product above 0 (it can also underflow)");
   }
   read_requests(op, args, device, p);

@@ -1,0 +1,12 @@
+#define FMT_HEADER_ONLY  // here alone: {fmt} becomes part of this object, the library needs no other
+#include <fmt/format.h>
+
+#include "message.h"
+
+namespace kvscout {
+
+std::string message_of(fmt::string_view format, fmt::format_args arguments) {
+  return fmt::vformat(format, arguments);
+}
+
+}  // namespace kvscout
