@@ -42,6 +42,7 @@ void check_prefix(Argument a, const std::vector<std::int32_t>& sums, std::int64_
   }
 }
 
+// The pages that the call reads: in a block subset the other columns may hold anything.
 void check_pages(const char* op, const ScoreProblem& p, std::int64_t b, std::int64_t length,
                  const Backend& backend, const Launch& launch) {
   const Requests& r = p.requests;
@@ -52,7 +53,9 @@ void check_pages(const char* op, const ScoreProblem& p, std::int64_t b, std::int
   const std::int64_t reach = (columns - 1) * step;  // negative strides read from the other end
   const auto ids = fetch(row + std::min<std::int64_t>(reach, 0), (reach < 0 ? -reach : reach) + 1,
                          backend, launch);
-  for (std::int64_t c = 0; c < columns; ++c) {
+  const std::int64_t tiles = columns_below(length, p.block_start, p.block_step, p.max_k_tiles);
+  for (std::int64_t t = 0; t < tiles; ++t) {
+    const std::int64_t c = p.block_start + t * p.block_step;
     const std::int32_t id =
         ids[static_cast<std::size_t>(c * step - std::min<std::int64_t>(reach, 0))];
     if (id < 0 || id >= p.k.count)

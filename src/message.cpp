@@ -1,7 +1,8 @@
-#define FMT_HEADER_ONLY  // here alone: {fmt} becomes part of this object, the library needs no other
-#include <fmt/format.h>
-
+#define FMT_HEADER_ONLY  // here alone: {fmt} becomes part of this object, the library needs no
+                         // other
 #include "message.h"
+
+#include <fmt/format.h>
 
 namespace kvscout {
 

@@ -1,5 +1,5 @@
-// Text of error messages and descriptions. {fmt} checks the format while compiling; the formatting itself is
-// compiled once, in message.cpp: included everywhere it cost four seconds a file.
+// Text of error messages and descriptions. {fmt} checks the format while compiling; the formatting
+// itself is compiled once, in message.cpp: included everywhere it cost four seconds a file.
 #pragma once
 
 #include <fmt/core.h>

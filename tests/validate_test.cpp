@@ -318,6 +318,13 @@ TEST(Validate, CheckedModeReportsValues) {
        {"cu_seqlens_k", "400"}, checked);
   flat([](Problem&, A& a) { element<std::int32_t>(a.cu_seqlens_q, 0) = 3; },
        {"cu_seqlens_q", "2", "3", "request 0"}, checked);
+  // A block subset reads its own columns only: what other ranks' columns hold is none of its
+  // business.
+  Problem subset = build_score(small(true));
+  A& of_subset = std::get<A>(subset.args);
+  of_subset.kv_block_start = 1;
+  page(subset, of_subset);
+  EXPECT_NO_THROW(run(subset.args, checked));
   AppendSpec s;
   s.slots = {5, 9, 5};
   expect_refused(build_append(s), {"slot_mapping", "slot 5", "0", "2"}, checked);
