@@ -3,13 +3,14 @@
 #
 # torch is used where pip finds it without a download of gigabytes: in a folder of wheels that pip is
 # configured with, or already in the environment; KVSCOUT_TORCH=1 installs it from anywhere, KVSCOUT_TORCH=0
-# leaves it out. Without torch its tests are reported as "not run". Writes "passed failed skipped" to
+# leaves it out. Without torch its tests are reported as "not run", one by one. Writes "passed failed skipped" to
 # build/python/counts. Exits 77 where Python cannot make a virtual environment.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 python=${KVSCOUT_PYTHON:-python3}
 venv=build/python/venv
+torch=torch==2.13.0
 mkdir -p build/python
 rm -f build/python/counts
 if [ ! -x "$venv/bin/pip" ]; then
@@ -25,18 +26,23 @@ pip install -q 'scikit-build-core>=0.10' 'apache-tvm-ffi>=0.1.6,<0.2' ninja pyte
   ml_dtypes matplotlib
 
 # A CPU build of torch that lies on disk is welcome; the one that pip fetches brings gigabytes of CUDA libraries.
+# --no-index: pip looks into the folders of wheels that it is configured with and nowhere else, so asking costs no
+# download either.
 torch_on_disk() {
-  "$venv/bin/python" -m pip config list 2>/dev/null | grep -Eiq 'file:|find-links|extra-index-url' &&
-    "$venv/bin/python" -m pip install -q --dry-run --no-deps torch==2.13.0 2>&1 --report - --quiet |
-    grep -Eq '"url": "file:[^"]*torch-2\.13\.0[^"]*cpu'
+  local found=build/python/torch.json
+  rm -f "$found"
+  "$venv/bin/python" -m pip install -qq --dry-run --no-index --no-deps --report "$found" "$torch" >/dev/null 2>&1 &&
+    grep -q '"version": "[^"]*+cpu"' "$found"
 }
 if ! "$venv/bin/python" -c 'import torch' 2>/dev/null; then
   case ${KVSCOUT_TORCH:-auto} in
     0) ;;
     1) pip install -q torch ;;
-    *) if torch_on_disk; then pip install -q torch==2.13.0; fi ;;
+    *) if torch_on_disk; then pip install -q "$torch"; fi ;;
   esac
 fi
+"$venv/bin/python" -c 'import torch; print("torch", torch.__version__)' 2>/dev/null ||
+  echo "no torch in $venv and no CPU build of $torch on disk: tests on torch will be counted as not run"
 
 command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache
 export CMAKE_BUILD_PARALLEL_LEVEL=${KVSCOUT_JOBS:-$(nproc)}

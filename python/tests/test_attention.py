@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 import oracle
-from conftest import HAS_CUDA, NO_CUDA, NO_TORCH, torch
+from conftest import HAS_CUDA, NO_CUDA, needs_torch, torch
 
-if torch is None:
-    pytest.skip(NO_TORCH, allow_module_level=True)
+pytestmark = needs_torch
 
-from kvscout import msa_index_select_fp4  # noqa: E402
-from kvscout.integrations.attention import block_sparse_attention, dequantize_pages  # noqa: E402
-from kvscout.integrations.vllm import NvFp4IndexCache  # noqa: E402
+if torch is not None:
+    from kvscout import msa_index_select_fp4
+    from kvscout.integrations.attention import block_sparse_attention, dequantize_pages
+    from kvscout.integrations.vllm import NvFp4IndexCache
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

@@ -9,10 +9,9 @@ import pytest
 
 import kvscout
 import problems
-from conftest import HAS_CUDA, NO_CUDA, World, torch
+from conftest import HAS_CUDA, World, needs_cuda, torch
 
-if not HAS_CUDA:
-    pytest.skip(NO_CUDA, allow_module_level=True)
+pytestmark = needs_cuda
 
 W = World("cuda")
 

@@ -10,12 +10,12 @@ import pytest
 import kvscout
 import oracle
 import problems
-from conftest import HAS_CUDA, NO_CUDA, NO_TORCH, World, torch
+from conftest import HAS_CUDA, NO_CUDA, World, needs_torch, torch
 
-if torch is None:
-    pytest.skip(NO_TORCH, allow_module_level=True)
+pytestmark = needs_torch
 
-from kvscout import _torch_ops  # noqa: E402
+if torch is not None:
+    from kvscout import _torch_ops
 
 
 @pytest.fixture(params=["torch", "cuda"])

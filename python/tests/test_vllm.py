@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import oracle
-from conftest import HAS_CUDA, NO_CUDA, NO_TORCH, torch
+from conftest import HAS_CUDA, NO_CUDA, needs_torch, torch
 
-if torch is None:
-    pytest.skip(NO_TORCH, allow_module_level=True)
+pytestmark = needs_torch
 
-from kvscout.integrations.vllm import PAGE_BYTES, Indexer, NvFp4IndexCache, Step  # noqa: E402
+if torch is not None:
+    from kvscout.integrations.vllm import PAGE_BYTES, Indexer, NvFp4IndexCache, Step
 
 SCALE = 2688.0 / 8.0
 HEADS, TOPK = 4, 4
