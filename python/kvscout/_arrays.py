@@ -133,9 +133,11 @@ class Other(Kind):
         module = sys.modules.get(type(x).__module__.partition(".")[0])  # CuPy has the functions all the same
         return module if hasattr(module, "from_dlpack") else None
 
-    def _cupy_stream(self, like: Any) -> Any:
+    @staticmethod
+    def _cupy_stream(x: Any) -> Any:
+        """CuPy's current stream where x is CuPy's."""
         cupy = sys.modules.get("cupy")
-        if cupy is not None and isinstance(like, cupy.ndarray):
+        if cupy is not None and isinstance(x, cupy.ndarray):
             return cupy.cuda.get_current_stream()
         return None
 
@@ -159,6 +161,12 @@ class Other(Kind):
     def export(self, x: Any) -> tuple[Any, int | None]:
         if type(x).__module__.startswith("jax"):
             x.block_until_ready()
+        elif self._cupy_stream(x) is not None:
+            # The call runs on CuPy's current stream, where x is ready. Without being told so, CuPy makes the
+            # legacy stream wait for it, which a stream that is being captured does not survive.
+            import tvm_ffi
+
+            x = tvm_ffi.from_dlpack(x.__dlpack__(stream=-1))
         return x, None
 
     def writable(self, x: Any) -> bool:

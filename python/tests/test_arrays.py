@@ -1,4 +1,4 @@
-"""What callers may hand in: strides, element types, integer kinds, read-only memory, other libraries."""
+"""What callers may hand in: strides, element types, integer kinds, read-only memory."""
 
 from __future__ import annotations
 
@@ -209,46 +209,6 @@ def test_arguments_of_mixed_libraries(world, problem):
     data = [world.array(x) for x in (problem.q_fp4, problem.k_fp4, problem.q_scale, problem.k_scale)]
     got = kvscout.msa_proxy_score_fp4(*data, 0.5, 0.25, problem.cu_seqlens_q, **problem.keywords)
     assert world.is_mine(got) and np.array_equal(world.host(got), plain)
-
-
-def test_any_dlpack_array(problem):
-    """An array that is nothing but DLPack; results come as numpy."""
-    class Foreign:
-        def __init__(self, x):
-            self.x, self.shape, self.dtype, self.ndim = x, x.shape, x.dtype, x.ndim
-
-        def __dlpack__(self, **_):
-            return self.x.__dlpack__()
-
-        def __dlpack_device__(self):
-            return self.x.__dlpack_device__()
-
-        def __array__(self, *_, **__):
-            return self.x
-
-    from conftest import World
-
-    plain = call(problem, World("numpy"))
-    data = [Foreign(x) for x in (problem.q_fp4, problem.k_fp4, problem.q_scale, problem.k_scale)]
-    got = kvscout.msa_proxy_score_fp4(*data, 0.5, 0.25, Foreign(problem.cu_seqlens_q),
-                                      **{k: Foreign(v) for k, v in problem.keywords.items()})
-    assert isinstance(got, np.ndarray) and np.array_equal(got, plain)
-
-
-def test_jax_arrays(problem):
-    jax = pytest.importorskip("jax", reason="not run: jax is not installed")
-    from conftest import World
-
-    plain = call(problem, World("numpy"))
-    cpu = jax.devices("cpu")[0]
-    put = lambda x: jax.device_put(x, cpu)  # noqa: E731
-    data = [put(x) for x in (problem.q_fp4, problem.k_fp4, problem.q_scale, problem.k_scale)]
-    got = kvscout.msa_proxy_score_fp4(*data, 0.5, 0.25, put(problem.cu_seqlens_q),
-                                      **{k: put(v) for k, v in problem.keywords.items()})
-    assert isinstance(got, jax.Array) and np.array_equal(np.asarray(got), plain)
-    with pytest.raises(ValueError, match="output: got a read-only array"):
-        kvscout.msa_proxy_score_fp4(*data, 0.5, 0.25, put(problem.cu_seqlens_q), output=got,
-                                    **{k: put(v) for k, v in problem.keywords.items()})
 
 
 def test_not_an_array():
