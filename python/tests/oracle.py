@@ -99,8 +99,8 @@ def score(q, k, cu_q, cu_k=None, page_table=None, seqused_k=None, causal=True, t
                         size[h, n, q0 + i] = np.nanmax(np.abs(products).sum(1))
     if reduce_heads:
         groups = 1 if reduce_heads is True else key_heads
-        out = out.reshape(groups, -1, tiles, tokens).max(1)
-        size = size.reshape(groups, -1, tiles, tokens).max(1)
+        out = out.reshape(groups, heads // groups, tiles, tokens).max(1)
+        size = size.reshape(groups, heads // groups, tiles, tokens).max(1)
     return out, size, limits
 
 
