@@ -46,7 +46,7 @@ require() {
 sass=$(mktemp -d)
 trap 'rm -rf "$sass"' EXIT
 wide='LDG\.E[A-Z0-9_.]*\.128|LDGSTS[A-Z0-9_.]*\.128|UBLKCP|UTMALDG'
-for folder in sm80 sm89 sm90; do
+for folder in sm80 sm89 sm90 sm120; do
   sources=(score operations)
   [ "$folder" != sm90 ] || sources+=(score_warpgroup)
   for source in "${sources[@]}"; do
@@ -72,7 +72,7 @@ for folder in sm80 sm89 sm90; do
 done
 require sm90.score_warpgroup 'score_warpgroup' 'HGMMA' "the warpgroup matrix instruction"
 require sm90.score_warpgroup 'score_warpgroup' "$wide" "16-byte loads"
-for folder in sm80 sm89; do
+for folder in sm80 sm89 sm120; do
   if [ -s "$sass/$folder.score" ]; then require "$folder.score" 'score_shared' "$wide" "16-byte loads"; fi
 done
 [ "$bad" = 0 ] || exit 1
