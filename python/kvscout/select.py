@@ -112,6 +112,13 @@ def msa_index_select_fp4(
                                 cu_seqlens_k, page_table, seqused_k, causal, max_seqlen_q, max_k_tiles, reduce_heads,
                                 q_offset, topk, force_begin_blocks, force_end_blocks, output, return_scores, workspace,
                                 kv_block_start, kv_block_step)
+    if (output is not None and not return_scores and max_seqlen_q is not None and max_k_tiles is not None and kind.direct
+            and q_offset is None and kv_block_start == 0 and kv_block_step == 1):
+        # The call of every decode step, with everything given: one tuple, straight to the binding.
+        run(op, (q_fp4, k_fp4, q_scale, k_scale, q_global_scale, k_global_scale, cu_seqlens_q, cu_seqlens_k, page_table,
+                 seqused_k, mode_of(op, causal, reduce_heads), max_seqlen_q, max_k_tiles, topk, force_begin_blocks,
+                 force_end_blocks, output, None, workspace), kind, q_fp4)
+        return output
     made = scores = None
     if output is None or return_scores:
         heads, tokens = result_heads(op, mode_of(op, True, reduce_heads), "q_fp4", q_fp4, "k_fp4", k_fp4)
