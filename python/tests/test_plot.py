@@ -23,6 +23,11 @@ def test_heatmap_draws_scores_and_frames(tmp_path):
     assert len(frames) == 7
     corners = {tuple(np.round(f.vertices[0] + 0.5).astype(int)) for f in frames}
     assert corners == {(1, t) for t in range(6)} | {(3, 2)}
+    for f in frames:  # inside their cells: neighbours share no line
+        assert (np.abs(f.vertices - np.round(f.vertices.mean(0))) < 0.5).all()
+    one = heatmap(scores[:, :, :1], ids[:1])
+    one.figure.canvas.draw()
+    assert [t.get_text() for t in one.get_yticklabels() if -0.5 <= t.get_position()[1] <= 0.5] == ["0"]
     ax.figure.savefig(tmp_path / "heatmap.png")
     assert (tmp_path / "heatmap.png").stat().st_size > 5000
     with pytest.raises(ValueError, match="heatmap: scores"):
