@@ -11,12 +11,18 @@ from . import _library as library
 
 @dataclass(frozen=True)
 class Backend:
-    """A back end, in the order in which calls ask them; KVSCOUT_BACKEND=name forces one."""
+    """A back end, in the order in which calls ask them; KVSCOUT_BACKEND=name forces one.
+
+    name: what KVSCOUT_BACKEND takes.
+    built_for: what its code was compiled for.
+    available: whether it runs on this machine.
+    status: the device, or why it does not run here.
+    """
 
     name: str
-    built_for: str  # what its code was compiled for
-    available: bool  # runs on this machine
-    status: str  # the device, or why it does not run here
+    built_for: str
+    available: bool
+    status: str
 
 
 def backends() -> list[Backend]:

@@ -19,9 +19,14 @@ SMALLEST_AMAX = 1e-12
 
 
 class SfLayout(enum.IntEnum):
-    """Where the bytes of block scales lie."""
+    """Where the bytes of block scales lie.
 
-    layout_128x4 = 0  # tiles of 128 rows x 4 groups: tensor cores and every consumer here
+    layout_128x4: tiles of 128 rows x 4 groups, for tensor cores and every consumer here.
+    layout_8x4: tiles of 8 rows x 4 groups. layout_linear: a row after the other.
+    docs/format.md has the formulas.
+    """
+
+    layout_128x4 = 0
     layout_8x4 = 1
     layout_linear = 2
 
@@ -58,6 +63,7 @@ def nvfp4_quantize(
 
     Raises:
         ValueError: dtype, shape, or a_global_sf <= 0 or not finite (when it is a number).
+        RuntimeError: no back end for the device.
     """
     op = "nvfp4_quantize"
     for name, value, only in (("do_shuffle", do_shuffle, False), ("sf_vec_size", sf_vec_size, 16),
@@ -124,11 +130,12 @@ def msa_index_append_fp4(
 ) -> None:
     """Quantises new index keys and writes them into a paged NVFP4 cache, in place.
 
-    Bit-equal to nvfp4_quantize of the same rows; slot = page*128 + position.
+    Bit-equal to nvfp4_quantize of the same rows; slot = page*128 + position. Allocates nothing and waits for
+    nothing on a GPU.
 
     Args:
-        k: float32, float16 or bfloat16 (T, Hkv, 128).
-        k_cache_fp4: uint8 (P, Hkv, 128, 64), any page stride (codes and scales may share a pool).
+        k: float32, float16 or bfloat16 (T tokens, Hkv key heads, 128).
+        k_cache_fp4: uint8 (P pages, Hkv, 128, 64), any page stride (codes and scales may share a pool).
         k_cache_scale: e4m3 bytes, 1024 contiguous for a (page, key head) in the 128x4 layout: contiguous of
             any shape, or a strided (P, Hkv*1024) view.
         slot_mapping: int64 (N), N <= T. Rows of k beyond N are ignored; negative slots are skipped, as are
@@ -136,7 +143,8 @@ def msa_index_append_fp4(
         global_scale: the *forward* scale of the cache, 2688 / amax; its inverse is k_global_scale of the score.
 
     Raises:
-        ValueError: an illegal argument. RuntimeError: no back end for the device.
+        ValueError: an illegal argument, named with what came and what was expected.
+        RuntimeError: no back end for the device.
     """
     op = "msa_index_append_fp4"
     kind = kind_of(k)

@@ -40,6 +40,9 @@ def msa_proxy_score_fp4(
     off = q_offset, or len_k - len_q by default (right-aligned); all keys when causal is False. No softmax
     scale. float32 accumulation.
 
+    Shapes: B requests, Tq query tokens, Hq query heads, Hkv key heads (Hq a multiple of Hkv), Tk key tokens,
+    P pages of 128 keys. A row has 128 elements, 64 bytes when packed.
+
     Args:
         q_fp4: uint8 (Tq, Hq, 64) codes, two elements a byte, low nibble first. Or bfloat16/float16
             (Tq, Hq, 128) with q_scale=None and q_global_scale=1: unquantised queries against NVFP4 keys.
@@ -110,7 +113,8 @@ def msa_proxy_score(
 ) -> Array:
     """The largest logit of each block of 128 keys, in bfloat16, float16 or e4m3: the precision reference.
 
-    As `msa_proxy_score_fp4` without scales: out[h, t, token] = max of <q, k_j> over the visible keys of block t.
+    As `msa_proxy_score_fp4` without scales: out[h, t, token] = max of <q, k_j> over the visible keys j of block t,
+    -inf where there is none. It explains the shapes' letters.
 
     Args:
         q: bfloat16, float16 or float8_e4m3fn (Tq, Hq, 128).
@@ -122,7 +126,8 @@ def msa_proxy_score(
         float32 (Hq, max_k_tiles, Tq); (1, ...) or (Hkv, ...) with reduce_heads. `output` if given.
 
     Raises:
-        ValueError: an illegal argument. RuntimeError: no back end for the device.
+        ValueError: an illegal argument, named with what came and what was expected.
+        RuntimeError: no back end for the device.
     """
     op = "msa_proxy_score"
     if not use_fp32_acc:

@@ -27,7 +27,7 @@ def msa_topk_select(
     +0.0, NaN below -inf. The ids come in ascending order, then -1.
 
     Args:
-        max_score: float32 (H, P, Tq), any strides.
+        max_score: float32 (H heads, P blocks, Tq query tokens), any strides.
         topk: 1 to 64.
         num_valid_pages: None (P), int, or int32 (Tq).
         output: int32 (Tq, H, topk), any strides without overlap.
@@ -38,7 +38,8 @@ def msa_topk_select(
         int32 (Tq, H, topk): min(topk, n) distinct ascending ids, then -1. `output` if given.
 
     Raises:
-        ValueError: an illegal argument. RuntimeError: no back end for the device.
+        ValueError: an illegal argument, named with what came and what was expected.
+        RuntimeError: no back end for the device.
     """
     op = "msa_topk_select"
     kind = kind_of(max_score)
@@ -86,6 +87,7 @@ def msa_index_select_fp4(
 
     To the bit msa_topk_select(msa_proxy_score_fp4(...), topk, n, ...) with n = min(ceil(limit/128),
     max_k_tiles) for each token, limit being the keys it sees. Rows that belong to no request are -1.
+    `msa_proxy_score_fp4` explains the shapes' letters.
 
     Args:
         topk, force_begin_blocks, force_end_blocks: as in `msa_topk_select`.
@@ -101,7 +103,11 @@ def msa_index_select_fp4(
         -inf beside -1.
 
     Raises:
-        ValueError: an illegal argument. RuntimeError: no back end for the device.
+        ValueError: an illegal argument, named with what came and what was expected.
+        RuntimeError: no back end for the device.
+
+    With output, both bounds and workspace given the call allocates nothing and waits for nothing on a GPU; it
+    runs on the current stream and may be captured and replayed with other lengths.
     """
     op = "msa_index_select_fp4"
     kind = kind_of(q_fp4)
@@ -185,7 +191,8 @@ def msa_index_select_fp4_workspace(
 ) -> int:
     """Bytes of workspace that `msa_index_select_fp4` needs for these arguments.
 
-    A function of shapes and bounds, never of lengths: ask once, with the bounds of a captured graph.
+    A function of shapes and bounds, never of lengths: ask once, with the bounds of a captured graph. Bounds that
+    are None are derived from the lengths, as there.
     """
     op = "msa_index_select_fp4"
     kind = kind_of(q_fp4)
