@@ -6,13 +6,17 @@ import re
 
 import pytest
 
-from conftest import NO_TORCH, ROOT, torch
+from conftest import HAS_CUDA, NO_CUDA, NO_TORCH, ROOT, torch
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("page", ["python.md", "calibration.md"])
-def test_code_of(page):
+def test_code_of(page, device):
+    """On a GPU: with torch's default device set, and not a word changed."""
     if torch is None:
         pytest.skip(NO_TORCH)
+    if device == "cuda" and not HAS_CUDA:
+        pytest.skip(NO_CUDA)
     torch.manual_seed(0)
     text = (ROOT / "docs" / page).read_text()
     names: dict = {"__name__": page}
@@ -20,7 +24,8 @@ def test_code_of(page):
     assert len(blocks) >= 5
     for block in blocks:
         line = text[: block.start(1)].count("\n")
-        exec(compile("\n" * line + block.group(1), str(ROOT / "docs" / page), "exec"), names)
+        with torch.device(device):
+            exec(compile("\n" * line + block.group(1), str(ROOT / "docs" / page), "exec"), names)
 
 
 def test_every_link_leads_somewhere():

@@ -55,6 +55,14 @@ class Engine:
         if tokens:
             del self.keys[name][-tokens:]
 
+    def store(self, name, key):
+        """The slot of a request's next token, whose key the float model keeps."""
+        position = len(self.keys[name])
+        if position % 128 == 0 and position // 128 == len(self.pages[name]):
+            self.pages[name].append(self.free.pop(0))
+        self.keys[name].append(key)
+        return self.pages[name][position // 128] * 128 + position % 128
+
     def vectors(self, *shape):
         x = torch.from_numpy(self.rng.standard_normal(shape).astype(np.float32)).bfloat16()
         return x, x.float().numpy().astype(np.float64)
@@ -66,16 +74,9 @@ class Engine:
         q, q_exact = self.vectors(tokens + pad_tokens, HEADS, 128)
         slots, starts, lengths = [], [0], []
         table = np.full((len(work) + pad_requests, self.width), -1, np.int32)
-        at = 0
         for row, (name, n) in enumerate(work):
-            for i in range(n):
-                position = len(self.keys[name])
-                if position % 128 == 0 and position // 128 == len(self.pages[name]):
-                    self.pages[name].append(self.free.pop(0))
-                slots.append(self.pages[name][position // 128] * 128 + position % 128)
-                self.keys[name].append(k_exact[at + i])
-            at += n
-            starts.append(at)
+            slots += [self.store(name, k_exact[starts[-1] + i]) for i in range(n)]
+            starts.append(starts[-1] + n)
             lengths.append(len(self.keys[name]))
             table[row, : len(self.pages[name])] = self.pages[name]
         per_pad = pad_tokens // pad_requests if pad_requests else 0
@@ -206,34 +207,53 @@ def test_page_size():
         NvFp4IndexCache(torch.zeros(3, 9000, dtype=torch.uint8))
 
 
-@pytest.mark.skipif(not HAS_CUDA, reason=NO_CUDA)
-def test_a_decode_step_in_a_cuda_graph():
-    """Captured once at the model's largest context, replayed with other lengths, tables and keys."""
-    engine = Engine("cuda")
+@pytest.mark.parametrize("tokens", [1, 4])
+def test_decode_in_place(device, tokens):
+    """What an engine captures: one append and one selection over buffers that stay where they are, at the model's
+    largest context. On a GPU captured once and replayed; on the host called. Every step has other keys, lengths,
+    tables and requests, and padding."""
+    engine = Engine(device)
     for name, n in (("x", 700), ("y", 90)):
         engine.start(name)
         engine.step([(name, n)])
-    lengths = torch.zeros(2, dtype=torch.int32, device="cuda")
-    table = torch.full((2, 16), -1, dtype=torch.int32, device="cuda")
-    q = torch.randn(2, HEADS, 128, device="cuda").bfloat16()
-    k = torch.randn(2, 128, device="cuda").bfloat16()
-    slots = torch.full((2,), -1, dtype=torch.int64, device="cuda")
-    step = Step.decode(lengths, table, 1, 16 * 128)
+    put = lambda shape, dtype: torch.zeros(shape, dtype=dtype, device=device)  # noqa: E731
+    lengths, table = put(3, torch.int32), put((3, 16), torch.int32)
+    q, k = put((3 * tokens, HEADS, 128), torch.bfloat16), put((3 * tokens, 128), torch.bfloat16)
+    slots = put(3 * tokens, torch.int64) - 1
+    step = Step.decode(lengths, table, tokens, 16 * 128)
     engine.indexer.reserve(q, engine.cache, step)
-    engine.indexer.select(q, engine.cache, step)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+
+    def replay():
         engine.cache.append(k, slots)
         engine.indexer.select(q, engine.cache, step)
-    for used in ([700, 90], [3, 0], [129, 700]):
-        names = ["x", "y"] if used[0] == 700 else ["y", "x"]
-        lengths.copy_(torch.tensor(used))
-        for row, name in enumerate(names):
-            table[row, : len(engine.pages[name])] = torch.tensor(np.array(engine.pages[name], np.int32), device="cuda")
+
+    replay()
+    if device == "cuda":
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            replay()
+        replay = graph.replay
+    engine.start("z")
+    for names in ("xy", "yx", "", "zxy", "xz", "y"):
+        k_new, k_exact = engine.vectors(3 * tokens, 128)
+        q_new, q_exact = engine.vectors(3 * tokens, HEADS, 128)
+        used, new_slots, rows = [0] * 3, [-1] * (3 * tokens), np.full((3, 16), -1, np.int32)
+        work = [(name, tokens) for name in names]
+        for row, (name, _) in enumerate(work):
+            for at in range(row * tokens, (row + 1) * tokens):
+                new_slots[at] = engine.store(name, k_exact[at])
+            used[row] = len(engine.keys[name])
+            rows[row, : len(engine.pages[name])] = engine.pages[name]
+        for static, new in ((k, k_new), (q, q_new), (slots, torch.tensor(new_slots)), (lengths, torch.tensor(used)),
+                            (table, torch.from_numpy(rows))):
+            static.copy_(new)
         engine.buffer.fill_(-7)
         if engine.indexer.workspace is not None:
-            engine.indexer.workspace.fill_(0xA5)
-        graph.replay()
-        got = engine.buffer[:2].clone()
-        assert torch.equal(engine.indexer.select(q, engine.cache, step), got)
+            engine.indexer.workspace.fill_(0xA5)  # may hold anything
+        replay()
+        ids = engine.buffer[: 3 * tokens].cpu().numpy()
+        engine.compare(work, ids, q_exact)
+        assert (ids[len(work) * tokens :] == -1).all() and (engine.buffer[3 * tokens :] == -7).all()
+        if names:
+            engine.reject(names[0], tokens - 1)
