@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The Python tests and the host cost on this machine's GPU, with the python3 that has torch.
+# The Python tests, all of them, and the host cost on this machine's GPU, with the python3 that has torch.
 #
 #   tools/python_gpu.sh [WHEELS]   WHEELS: a folder with a kvscout wheel that was built elsewhere (tools/wheel.sh
 #                                  -DKVSCOUT_CUDA=ON), and any wheel that python3 lacks (apache-tvm-ffi).
@@ -16,15 +16,16 @@ site=build/python/gpu
 rm -rf "$site"
 mkdir -p "$site"
 if [ $# -gt 0 ]; then
-  "$python" -m pip install -q --no-index --no-deps --target "$site" "$1"/*.whl
+  "$python" -m pip install -q --no-index --no-deps --no-compile --target "$site" "$1"/*.whl
 else
   "$python" -m pip install -q --no-deps --target "$site" 'apache-tvm-ffi>=0.1.6,<0.2'
   PYTHONPATH="$site" "$python" -m pip install -q --no-build-isolation --no-deps --target "$site" \
-    -C cmake.define.KVSCOUT_CUDA=ON .
+    -C build-dir=build/python/gpu-build -C cmake.define.KVSCOUT_CUDA=ON .
 fi
-export PYTHONPATH="$PWD/$site"
+export PYTHONPATH="$PWD/$site" XLA_PYTHON_CLIENT_PREALLOCATE=false
+options=(-q -p no:cacheprovider -rs --durations=8)
+"$python" -c 'import xdist' 2>/dev/null && options+=(-n "${KVSCOUT_JOBS:-8}")
 status=0
-# Everything on the device, and what only a device can show; the rest runs in continuous integration.
-"$python" -m pytest -q -p no:cacheprovider -k cuda python/tests || status=$?
+"$python" -m pytest "${options[@]}" python/tests || status=$?
 "$python" bench/python_host.py
 exit "$status"
