@@ -17,6 +17,9 @@ export CMAKE_BUILD_PARALLEL_LEVEL=${KVSCOUT_JOBS:-$(nproc)}
 options=()
 for option in "$@"; do options+=(-C "cmake.define.${option#-D}"); done
 rm -rf build/python/wheel
-pip wheel -q --no-build-isolation --no-deps -w build/python/wheel "${options[@]}" .
-PATH="$PWD/$venv/bin:$PATH" "$venv/bin/python" -m auditwheel repair -w build/dist build/python/wheel/*.whl
-ls -l build/dist
+pip wheel -q --no-build-isolation --no-deps -w build/python/wheel -C build-dir=build/python/wheel-build "${options[@]}" .
+PATH="$PWD/$venv/bin:$PATH" "$venv/bin/python" -m auditwheel repair -w build/python/wheel build/python/wheel/*.whl
+built=$(ls build/python/wheel/*manylinux*.whl)
+"$venv/bin/python" -m auditwheel show "$built"
+cp "$built" build/dist/
+ls -l "build/dist/$(basename "$built")"
