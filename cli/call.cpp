@@ -1,42 +1,29 @@
 #include "call.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "json.h"
 #include "progress.h"
+#include "text.h"
 
 namespace kvscout::tool {
 
-void CallOptions::add_to(CLI::App& verb) {
-  verb.add_option("FILE", files, ".safetensors files with the arguments")->required();
-  verb.add_option("-o,--output", output, "write the results to this .safetensors file");
-  verb.add_option("--compare", compare,
-                  "[RESULT=]NAME: compare a result with the tensor NAME of the input")
-      ->allow_extra_args(false);
-  verb.add_option(
-      "--tolerance", tolerance,
-      "allowed error of scores in parts of the products' magnitude (default: 9e-7 = 5e-7 of the "
-      "CPU back ends + 4e-7 for expected values in fp32)");
-  verb.add_option("--use", use,
-                  "ARGUMENT=NAME: read the argument from the tensor or metadata key NAME")
-      ->allow_extra_args(false);
-  verb.add_option("--backend", backend,
-                  "a name that 'kvscout info' lists (default: the first that fits)");
-  verb.add_option("--threads", threads, "host threads (default: all)")
-      ->check(CLI::NonNegativeNumber);
-  verb.add_flag("--checked", checked, "also check the values of lengths, page ids and slots");
-  verb.add_flag("--json", json, "report as one JSON object");
-  scalar(verb, "--dtype", "dtype", "bf16 or fp16: the type of 16-bit integer patterns");
-}
-
-void CallOptions::scalar(CLI::App& verb, const char* flag, const char* argument,
-                         const std::string& help) {
-  verb.add_option_function<std::string>(
-      flag, [this, argument](const std::string& text) { given[argument] = text; }, help);
+void CallOptions::add_to(Verb& verb) {
+  verb.files(files, ".safetensors files with the arguments");
+  verb.text("-o,--output", "FILE", output, "write the results to this .safetensors file");
+  verb.list("--compare", "[RESULT=]NAME", compare,
+            "compare a result with the tensor NAME of the input");
+  verb.number("--tolerance", tolerance,
+              "allowed error of scores in parts of the products' magnitude (default: 9e-7 = 5e-7 "
+              "of the CPU back ends + 4e-7 for expected values in fp32)");
+  verb.use(use);
+  verb.backend(backend);
+  verb.threads(threads);
+  verb.flag("--checked", checked, "also check the values of lengths, page ids and slots");
+  verb.json(json);
+  verb.scalar("--dtype", "{bf16,fp16}", given, "dtype", "the type of 16-bit integer patterns");
 }
 
 Call::Call(const char* operation, const CallOptions& asked, Inputs::Access access)
@@ -52,7 +39,7 @@ Tensor Call::result(const std::string& name, DType type, const std::vector<std::
   std::int64_t bytes = bytes_of(type);
   for (const std::int64_t size : shape)
     if (size < 0 || __builtin_mul_overflow(bytes, std::max<std::int64_t>(size, 1), &bytes))
-      throw Failure(kBadInput, fmt::format("{}: {} of an impossible size", operation_, name));
+      throw Failure(kBadInput, formatted("{}: {} of an impossible size", operation_, name));
   Tensor t = dense(nullptr, type, shape);
   t.data = owned_.emplace_back(static_cast<std::size_t>(t.count() * bytes_of(type)) / 8 + 1).data();
   add_result(name, t);
@@ -104,24 +91,28 @@ int Call::finish() {
     const std::size_t equals = entry.find('=');
     const auto is_named = [&](const Result& r) { return r.name == entry.substr(0, equals); };
     if (equals != entry.npos && std::none_of(results_.begin(), results_.end(), is_named))
-      throw Failure(kUsage, fmt::format("--compare: {} has no result '{}'", operation_,
-                                        entry.substr(0, equals)));
+      throw Failure(kUsage, formatted("--compare: {} has no result '{}'", operation_,
+                                      entry.substr(0, equals)));
   }
-  nlohmann::ordered_json report{{"operation", operation_}, {"seconds", seconds_}};
+  Json report;
+  report.set("operation", operation_);
+  report.set("seconds", seconds_);
+  Json::Array results, all_comparisons;
   std::string text;
   safetensors::Contents contents{{}, metadata};
   for (const Result& r : results_) {
     const Tensor& t = r.tensor;
     std::vector<std::int64_t> shape(t.shape.begin(), t.shape.begin() + t.rank);
-    report["results"].push_back(
-        {{"name", r.name}, {"dtype", file_dtype(t.dtype)}, {"shape", shape}});
-    text += fmt::format(", {} {} {}", r.name, file_dtype(t.dtype), shape_text(t));
+    results.push_back(Json::Object{
+        {"name", r.name}, {"dtype", file_dtype(t.dtype)}, {"shape", Json::list(shape)}});
+    text += formatted(", {} {} {}", r.name, file_dtype(t.dtype), shape_text(t));
     contents.tensors[r.name] = {file_dtype(t.dtype), shape, static_cast<std::uint8_t*>(t.data),
                                 static_cast<std::size_t>(t.count() * bytes_of(t.dtype))};
   }
+  report.set("results", std::move(results));
   if (!asked_.output.empty()) {
     safetensors::write(asked_.output, contents);
-    report["output"] = asked_.output;
+    report.set("output", asked_.output);
     text += " -> " + asked_.output;
   }
   bool equal = true;
@@ -130,21 +121,22 @@ int Call::finish() {
     if (counterpart(r.name).empty()) continue;
     const Comparison c = compare(r);
     equal &= c.equal;
-    report["comparisons"].push_back({{"result", c.ours},
-                                     {"expected", c.theirs},
-                                     {"equal", c.equal},
-                                     {"values", c.values},
-                                     {"differing", c.differing},
-                                     {"worst", c.worst},
-                                     {"detail", c.detail}});
-    comparisons += fmt::format("{} {} {}: {}\n", c.ours, c.equal ? "=" : "!=", c.theirs, c.detail);
+    all_comparisons.push_back(Json::Object{{"result", c.ours},
+                                           {"expected", c.theirs},
+                                           {"equal", c.equal},
+                                           {"values", c.values},
+                                           {"differing", c.differing},
+                                           {"worst", c.worst},
+                                           {"detail", c.detail}});
+    comparisons += formatted("{} {} {}: {}\n", c.ours, c.equal ? "=" : "!=", c.theirs, c.detail);
   }
+  if (!all_comparisons.empty()) report.set("comparisons", std::move(all_comparisons));
   if (asked_.json) {
-    fmt::print("{}\n", report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    print("{}\n", report.text());
   } else if (!comparisons.empty()) {
-    fmt::print("{}", comparisons);
+    print("{}", comparisons);
   } else {
-    fmt::print("{}: {:.3g} s{}\n", operation_, seconds_, text);
+    print("{}: {:.3g} s{}\n", operation_, seconds_, text);
   }
   return equal ? kOk : kMismatch;
 }

@@ -1,12 +1,11 @@
 // One operation from the command line: files in, the call, results compared, written and reported.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
-#include <map>
 #include <string>
 #include <vector>
 
+#include "command_line.h"
 #include "compare.h"
 #include "inputs.h"
 #include "placed.h"
@@ -22,9 +21,7 @@ struct CallOptions {
   bool json = false, checked = false;
   Given given;  // scalars, by argument name
 
-  void add_to(CLI::App& verb);
-  // An option whose text becomes the scalar `argument`.
-  void scalar(CLI::App& verb, const char* flag, const char* argument, const std::string& help);
+  void add_to(Verb& verb);
 };
 
 class Call {

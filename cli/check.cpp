@@ -2,19 +2,17 @@
 // float64 oracle and, on the CPU, to the bit against each other, as a report to send back.
 #include "cases/check.h"
 
-#include <fmt/format.h>
-#include <sys/utsname.h>
-
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "cases.h"
+#include "json.h"
+#include "machine.h"
 #include "placed.h"
 #include "progress.h"
+#include "text.h"
 #include "verbs.h"
 
 namespace kvscout::tool {
@@ -40,20 +38,6 @@ struct Words {
   std::string backend;
   std::vector<std::uint32_t> words;
 };
-
-std::string processor() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);)
-    if (line.rfind("model name", 0) == 0 && line.find(": ") != line.npos)
-      return line.substr(line.find(": ") + 2);
-  return "unknown processor";
-}
-
-std::string system_name() {
-  utsname u{};
-  return ::uname(&u) == 0 ? fmt::format("{} {} {}", u.sysname, u.release, u.machine)
-                          : "unknown system";
-}
 
 // docs/operations.md, Numerics: CPU back ends, and tensor cores on this list.
 double tolerance_of(const BackendInfo& b) { return b.device == Device::cpu ? 5e-7 : 1e-6; }
@@ -88,23 +72,32 @@ void run_case(cases::Checker& checker, const cases::Case& c, const BackendInfo& 
 
 std::string report_of(const BackendInfo& b, const Count& c) {
   std::string text =
-      fmt::format("{} ({}; {})\n  {} passed, {} failed, {} not run; {:.1f} s\n", b.name,
-                  b.built_for, b.status, c.passed, c.failed, c.not_run, c.seconds);
+      formatted("{} ({}; {})\n  {} passed, {} failed, {} not run; {:.1f} s\n", b.name, b.built_for,
+                b.status, c.passed, c.failed, c.not_run, c.seconds);
   if (c.passed + c.failed)
-    text += fmt::format(
-        "  largest error of a score: {:.1e} of the products' magnitude, {:.0e} allowed\n", c.worst,
-        tolerance_of(b));
+    text +=
+        formatted("  largest error of a score: {:.1e} of the products' magnitude, {:.0e} allowed\n",
+                  c.worst, tolerance_of(b));
   for (const auto& [reason, times] : c.reasons)
-    text += fmt::format("  not run, {} cases: {}\n", times, reason);
-  for (const std::string& line : c.failures) text += fmt::format("  FAILED {}\n", line);
+    text += formatted("  not run, {} cases: {}\n", times, reason);
+  for (const std::string& line : c.failures) text += formatted("  FAILED {}\n", line);
   return text;
 }
 
-nlohmann::ordered_json json_of(const BackendInfo& b, const Count& c) {
-  return {{"name", b.name},       {"built_for", b.built_for}, {"status", b.status},
-          {"passed", c.passed},   {"failed", c.failed},       {"not_run", c.not_run},
-          {"reasons", c.reasons}, {"worst", c.worst},         {"allowed", tolerance_of(b)},
-          {"seconds", c.seconds}, {"failures", c.failures}};
+Json json_of(const BackendInfo& b, const Count& c) {
+  Json::Object reasons;
+  for (const auto& [reason, times] : c.reasons) reasons.emplace_back(reason, times);
+  return Json::Object{{"name", b.name},
+                      {"built_for", b.built_for},
+                      {"status", b.status},
+                      {"passed", c.passed},
+                      {"failed", c.failed},
+                      {"not_run", c.not_run},
+                      {"reasons", reasons},
+                      {"worst", c.worst},
+                      {"allowed", tolerance_of(b)},
+                      {"seconds", c.seconds},
+                      {"failures", Json::list(c.failures)}};
 }
 
 int run_check(const CheckOptions& o) {
@@ -112,9 +105,9 @@ int run_check(const CheckOptions& o) {
   for (const cases::Case& c : cases::all())
     if ((!o.small || c.small) && c.name.find(o.filter) != c.name.npos) chosen.push_back(&c);
   if (chosen.empty())
-    throw Failure(kUsage, fmt::format("--filter: no case has '{}' in its name", o.filter));
+    throw Failure(kUsage, formatted("--filter: no case has '{}' in its name", o.filter));
   if (o.list) {
-    for (const cases::Case* c : chosen) fmt::print("{}\n", c->name);
+    for (const cases::Case* c : chosen) print("{}\n", c->name);
     return kOk;
   }
   std::vector<BackendInfo> all;
@@ -130,13 +123,13 @@ int run_check(const CheckOptions& o) {
   if (!any_gpu) left_out.push_back("GPU back ends (none in this build)");
   if (all.empty())
     throw Failure(kNoBackend,
-                  fmt::format("--backend: '{}' is not built in (see kvscout info)", o.backend));
+                  formatted("--backend: '{}' is not built in (see kvscout info)", o.backend));
 
   std::vector<Count> counts(all.size());
   {
     Progress progress("check");
     for (std::size_t i = 0; i < chosen.size(); ++i) {
-      progress.say(fmt::format("case {} of {}: {}", i + 1, chosen.size(), chosen[i]->name));
+      progress.say(formatted("case {} of {}: {}", i + 1, chosen.size(), chosen[i]->name));
       cases::Checker checker(*chosen[i]);
       Words first;
       for (std::size_t b = 0; b < all.size(); ++b) {
@@ -148,48 +141,47 @@ int run_check(const CheckOptions& o) {
     }
   }
   int passed = 0, failed = 0, not_run = 0;
-  nlohmann::ordered_json report{{"version", version()},
-                                {"system", system_name()},
-                                {"processor", processor()},
-                                {"cases", chosen.size()},
-                                {"backends", nlohmann::json::array()}};
-  std::string text = fmt::format("kvscout {} check: {} of {} cases\n{}\n{}, {} hardware threads\n",
-                                 version(), chosen.size(), cases::all().size(), system_name(),
-                                 processor(), std::thread::hardware_concurrency());
+  Json::Array of_backends;
+  std::string text = formatted("kvscout {} check: {} of {} cases\n{}\n{}, {} hardware threads\n",
+                               version(), chosen.size(), cases::all().size(), system_name(),
+                               processor(), std::thread::hardware_concurrency());
   for (std::size_t b = 0; b < all.size(); ++b) {
     passed += counts[b].passed, failed += counts[b].failed, not_run += counts[b].not_run;
     text += report_of(all[b], counts[b]);
-    report["backends"].push_back(json_of(all[b], counts[b]));
+    of_backends.push_back(json_of(all[b], counts[b]));
   }
-  for (const std::string& other : left_out) text += fmt::format("{}: not run\n", other);
-  report["left_out"] = left_out;
+  for (const std::string& other : left_out) text += formatted("{}: not run\n", other);
   const char* verdict = failed ? "FAILED" : passed ? "passed" : "NOT RUN";
-  report["verdict"] = verdict;
-  report["passed"] = passed, report["failed"] = failed, report["not_run"] = not_run;
+  const Json report(Json::Object{{"version", version()},
+                                 {"system", system_name()},
+                                 {"processor", processor()},
+                                 {"cases", chosen.size()},
+                                 {"backends", std::move(of_backends)},
+                                 {"left_out", Json::list(left_out)},
+                                 {"verdict", verdict},
+                                 {"passed", passed},
+                                 {"failed", failed},
+                                 {"not_run", not_run}});
   if (o.json)
-    fmt::print("{}\n", report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    print("{}\n", report.text(2));
   else
-    fmt::print("{}check {}: {} passed, {} failed, {} not run\n", text, verdict, passed, failed,
-               not_run);
+    print("{}check {}: {} passed, {} failed, {} not run\n", text, verdict, passed, failed, not_run);
   return failed ? kMismatch : passed ? kOk : kNoBackend;
 }
 
 }  // namespace
 
-void add_check(CLI::App& app, int& exit_code) {
-  CLI::App* verb =
-      app.add_subcommand("check", "run the case list on this machine: a report to send back");
-  verb->footer("Example: kvscout check --backend reference --small");
+void add_check(CommandLine& line) {
+  Verb verb = line.verb("check", "run the case list on this machine: a report to send back",
+                        "Example: kvscout check --backend reference --small");
   auto o = std::make_shared<CheckOptions>();
-  verb->add_option("--backend", o->backend,
-                   "only this back end (default: every one that runs here)");
-  verb->add_option("--filter", o->filter, "only cases with this text in their name");
-  verb->add_option("--threads", o->threads, "host threads (default: all)")
-      ->check(CLI::NonNegativeNumber);
-  verb->add_flag("--small", o->small, "only the small cases");
-  verb->add_flag("--list", o->list, "print the names of the cases");
-  verb->add_flag("--json", o->json, "report as one JSON object");
-  verb->callback([o, &exit_code] { exit_code = run_check(*o); });
+  verb.backend(o->backend, "only this back end (default: every one that runs here)");
+  verb.text("--filter", "TEXT", o->filter, "only cases with this text in their name");
+  verb.threads(o->threads);
+  verb.flag("--small", o->small, "only the small cases");
+  verb.flag("--list", o->list, "print the names of the cases");
+  verb.json(o->json);
+  verb.run([o] { return run_check(*o); });
 }
 
 }  // namespace kvscout::tool

@@ -1,10 +1,10 @@
 #include "compare.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+
+#include "text.h"
 
 namespace kvscout::tool {
 namespace {
@@ -12,7 +12,7 @@ namespace {
 std::string place_of(std::int64_t flat, const Tensor& t) {
   std::string text;
   for (int i = t.rank - 1; i >= 0; --i) {
-    text = fmt::format("{}{}{}", flat % t.shape[i], text.empty() ? "" : ", ", text);
+    text = formatted("{}{}{}", flat % t.shape[i], text.empty() ? "" : ", ", text);
     flat /= t.shape[i];
   }
   return "(" + text + ")";
@@ -24,18 +24,18 @@ bool same_shape(const Tensor& a, const Tensor& b, Comparison& c) {
   // Scale bytes may be written as one dimension or as rows: bytes are compared in order.
   if (same || (bytes_of(a.dtype) == 1 && bytes_of(b.dtype) == 1 && a.count() == b.count()))
     return true;
-  c.detail = fmt::format("shape {} against {}", shape_text(a), shape_text(b));
+  c.detail = formatted("shape {} against {}", shape_text(a), shape_text(b));
   return false;
 }
 
 std::string integer_at(const Tensor& t, std::int64_t i) {
   switch (bytes_of(t.dtype)) {
     case 1:
-      return fmt::format("0x{:02x}", static_cast<const std::uint8_t*>(t.data)[i]);
+      return formatted("0x{:02x}", static_cast<const std::uint8_t*>(t.data)[i]);
     case 4:
-      return fmt::format("{}", static_cast<const std::int32_t*>(t.data)[i]);
+      return formatted("{}", static_cast<const std::int32_t*>(t.data)[i]);
     default:
-      return fmt::format("{}", static_cast<const std::int64_t*>(t.data)[i]);
+      return formatted("{}", static_cast<const std::int64_t*>(t.data)[i]);
   }
 }
 
@@ -43,7 +43,7 @@ std::string integer_at(const Tensor& t, std::int64_t i) {
 
 std::string shape_text(const Tensor& t) {
   std::string text;
-  for (int i = 0; i < t.rank; ++i) text += fmt::format("{}{}", i ? ", " : "", t.shape[i]);
+  for (int i = 0; i < t.rank; ++i) text += formatted("{}{}", i ? ", " : "", t.shape[i]);
   return "(" + text + ")";
 }
 
@@ -64,10 +64,10 @@ Comparison compare_exact(const Tensor& ours, const Tensor& theirs) {
     if (c.differing++ == 0) first = i;
   }
   c.equal = c.differing == 0;
-  c.detail = c.equal ? fmt::format("{} values equal", c.values)
-                     : fmt::format("{} of {} values differ, first at {}: got {}, expected {}",
-                                   c.differing, c.values, place_of(first, ours),
-                                   integer_at(ours, first), integer_at(theirs, first));
+  c.detail = c.equal ? formatted("{} values equal", c.values)
+                     : formatted("{} of {} values differ, first at {}: got {}, expected {}",
+                                 c.differing, c.values, place_of(first, ours),
+                                 integer_at(ours, first), integer_at(theirs, first));
   return c;
 }
 
@@ -92,13 +92,13 @@ Comparison compare_scores(const Tensor& ours, const Tensor& theirs, const float*
   }
   c.equal = c.differing == 0;
   c.detail = c.equal
-                 ? fmt::format(
+                 ? formatted(
                        "{} values equal ({} of them -inf), largest error {:.1e} of the products' "
                        "magnitude, "
                        "allowed {:.1e}",
                        c.values, masked, c.worst, tolerance)
-                 : fmt::format("{} of {} values differ, first at {}: got {}, expected {}",
-                               c.differing, c.values, place_of(first, ours), a[first], b[first]);
+                 : formatted("{} of {} values differ, first at {}: got {}, expected {}",
+                             c.differing, c.values, place_of(first, ours), a[first], b[first]);
   return c;
 }
 

@@ -1,11 +1,10 @@
 #include "heat_map.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <limits>
+
+#include "text.h"
 
 namespace kvscout {
 namespace {
@@ -91,8 +90,8 @@ std::string terminal_text(const HeatMap& map, bool color) {
       if (!std::isfinite(map.values[i])) {
         text += color ? "\033[0m " : " ";
       } else if (color) {
-        fmt::format_to(std::back_inserter(text), "\033[48;5;{}m\033[38;5;{}m{}",
-                       palette_index(color_of(t)), t > 0.6f ? 16 : 231, dot ? "\u2022" : " ");
+        text += tool::formatted("\033[48;5;{}m\033[38;5;{}m{}", palette_index(color_of(t)),
+                                t > 0.6f ? 16 : 231, dot ? "\u2022" : " ");
       } else {
         text += dot ? "\u2022" : kShades[std::clamp(static_cast<int>(t * 4.0f), 0, 3)];
       }
@@ -105,10 +104,8 @@ std::string terminal_text(const HeatMap& map, bool color) {
 std::string svg_text(const HeatMap& map, const std::string& title, int cell) {
   const auto range = map.range();
   std::string text;
-  const auto out = std::back_inserter(text);
   const std::int64_t width = map.columns * cell + 20, height = map.rows * cell + 60;
-  fmt::format_to(
-      out,
+  text += tool::formatted(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" "
       "height=\"{1}\" font-family=\"sans-serif\" font-size=\"12\">\n"
       "<title>{2}</title>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
@@ -123,8 +120,7 @@ std::string svg_text(const HeatMap& map, const std::string& title, int cell) {
       if (!std::isfinite(map.values[i])) continue;
       const Rgb rgb = color_of(position(map.values[i], range));
       const bool frame = !map.marked.empty() && map.marked[i];
-      fmt::format_to(
-          out,
+      text += tool::formatted(
           "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"#{:02x}{:02x}{:02x}\"{}/>\n",
           c * cell, r * cell, cell, cell, rgb.r, rgb.g, rgb.b,
           frame ? " stroke=\"#0c8\" stroke-width=\"1.5\"" : "");

@@ -1,11 +1,11 @@
 #include "inputs.h"
 
-#include <fmt/format.h>
-
 #include <charconv>
 #include <cmath>
 #include <cstring>
 #include <limits>
+
+#include "text.h"
 
 namespace kvscout::tool {
 namespace {
@@ -37,10 +37,10 @@ DType dtype_of(const std::string& name, const View& view,
     if (pattern == "fp16" || pattern == "f16") return DType::f16;
     throw Failure(
         kBadInput,
-        fmt::format("tensor '{}': {} patterns of an unknown type, expected --dtype bf16 or fp16",
-                    name, t));
+        formatted("tensor '{}': {} patterns of an unknown type, expected --dtype bf16 or fp16",
+                  name, t));
   }
-  throw Failure(kBadInput, fmt::format("tensor '{}': {} is a type of no argument", name, t));
+  throw Failure(kBadInput, formatted("tensor '{}': {} is a type of no argument", name, t));
 }
 
 template <class T>
@@ -60,8 +60,8 @@ Inputs::Inputs(const std::vector<std::string>& paths, const std::vector<std::str
         files_.emplace_back(open_input(path, access)).contents();
     for (const auto& [name, view] : contents.tensors)
       if (!tensors_.emplace(name, &view).second)
-        throw Failure(kBadInput, fmt::format("tensor {} is in more than one file",
-                                             safetensors::one_line(name)));
+        throw Failure(kBadInput,
+                      formatted("tensor {} is in more than one file", safetensors::one_line(name)));
     for (const auto& [key, value] : contents.metadata)
       if (const auto [it, fresh] = metadata_.emplace(key, value); !fresh && it->second != value)
         ambiguous_.insert(key);
@@ -69,7 +69,7 @@ Inputs::Inputs(const std::vector<std::string>& paths, const std::vector<std::str
   for (const std::string& entry : use) {
     const std::size_t equals = entry.find('=');
     if (equals == entry.npos || equals == 0)
-      throw Failure(kUsage, fmt::format("--use: got '{}', expected ARGUMENT=NAME", entry));
+      throw Failure(kUsage, formatted("--use: got '{}', expected ARGUMENT=NAME", entry));
     names_[entry.substr(0, equals)] = entry.substr(equals + 1);
   }
 }
@@ -86,18 +86,18 @@ bool Inputs::has(std::string_view argument) const { return tensors_.contains(nam
 Tensor Inputs::named(const std::string& name) {
   const auto it = tensors_.find(name);
   if (it == tensors_.end())
-    throw Failure(kBadInput, fmt::format("no tensor {} in the input", safetensors::one_line(name)));
+    throw Failure(kBadInput, formatted("no tensor {} in the input", safetensors::one_line(name)));
   const View& view = *it->second;
   std::vector<std::int64_t> shape = view.shape;
   const DType type = dtype_of(name, view, text("dtype"));
   if (type == DType::e2m1x2) {  // a file counts codes, a tensor counts bytes
     if (shape.empty() || shape.back() % 2 != 0)
-      throw Failure(kBadInput, fmt::format("tensor '{}': F4 with an odd last dimension", name));
+      throw Failure(kBadInput, formatted("tensor '{}': F4 with an odd last dimension", name));
     shape.back() /= 2;
   }
   if (shape.size() > Tensor::kMaxRank)
-    throw Failure(kBadInput, fmt::format("tensor '{}': got {} dimensions, expected at most 4", name,
-                                         shape.size()));
+    throw Failure(kBadInput, formatted("tensor '{}': got {} dimensions, expected at most 4", name,
+                                       shape.size()));
   void* data = view.data;
   if (reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(bytes_of(type)) != 0)
     data = std::memcpy(own(view.bytes), view.data, view.bytes);
@@ -117,7 +117,7 @@ Tensor Inputs::int32(std::string_view argument) {
   for (std::int64_t i = 0; i < t.count(); ++i) {
     if (from[i] != static_cast<std::int32_t>(from[i]))
       throw Failure(kBadInput,
-                    fmt::format("tensor '{}': {} is beyond 32 bits", name_of(argument), from[i]));
+                    formatted("tensor '{}': {} is beyond 32 bits", name_of(argument), from[i]));
     to[i] = static_cast<std::int32_t>(from[i]);
   }
   t.data = to;
@@ -131,15 +131,15 @@ std::optional<std::string> Inputs::text(std::string_view argument) const {
   const auto it = metadata_.find(name);
   if (it == metadata_.end()) return std::nullopt;
   if (ambiguous_.contains(name))
-    throw Failure(kBadInput, fmt::format("{}: the files' metadata disagree about it",
-                                         safetensors::one_line(name)));
+    throw Failure(kBadInput, formatted("{}: the files' metadata disagree about it",
+                                       safetensors::one_line(name)));
   return it->second;
 }
 
 void Inputs::bad_scalar(std::string_view argument, const std::string& expected) const {
   throw Failure(given_.contains(argument) ? kUsage : kBadInput,
-                fmt::format("{}: got {}, expected {}", argument,
-                            safetensors::one_line(*text(argument)), expected));
+                formatted("{}: got {}, expected {}", argument,
+                          safetensors::one_line(*text(argument)), expected));
 }
 
 std::optional<std::int64_t> Inputs::integer(std::string_view argument) const {
@@ -176,8 +176,7 @@ GlobalScale Inputs::scale(std::string_view argument) {
   if (!given_.contains(argument) && has(argument)) {
     const Tensor t = tensor(argument);
     if (t.dtype != DType::f32 || t.count() != 1)
-      throw Failure(kBadInput,
-                    fmt::format("tensor '{}': expected one f32 value", name_of(argument)));
+      throw Failure(kBadInput, formatted("tensor '{}': expected one f32 value", name_of(argument)));
     return {0, static_cast<const float*>(t.data)};
   }
   return {static_cast<float>(number(argument).value_or(1.0)), nullptr};

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "command_line.h"
 #include "kvscout/kvscout.h"
 #include "safetensors.h"
 
@@ -35,8 +36,6 @@ struct Failure : std::runtime_error {
       : std::runtime_error(message), exit_code(code) {}
   ExitCode exit_code;
 };
-
-using Given = std::map<std::string, std::string, std::less<>>;  // argument -> text
 
 class Inputs {
  public:

@@ -1,14 +1,13 @@
 // The command line tool: every operation of the library on .safetensors files.
-#include <fmt/format.h>
-
 #include <csignal>
+#include <cstdio>
 #include <new>
 
 #include "verbs.h"
 
 namespace {
 
-constexpr const char* kFooter = R"(Examples:
+constexpr const char* kNotes = R"(Examples:
   kvscout info --plan --queries 4 --keys 1000000
   kvscout quantize keys.safetensors --as k -o k.safetensors
   kvscout score tests/golden/flat_hq4_hkv1_causal.safetensors --compare expected
@@ -17,13 +16,14 @@ constexpr const char* kFooter = R"(Examples:
   kvscout append cache.safetensors new_keys.safetensors -o cache.safetensors
   kvscout show scores.safetensors --svg map.svg
   kvscout check --small
+  kvscout bench --keys 1000000
 
 Exit codes: 0 done; 1 a comparison or check failed; 2 wrong command line; 3 malformed file or refused
 arguments; 4 no back end or its device failed; 5 output not written or not enough memory.
 Every error is one line on stderr. docs/tool.md tells more.)";
 
-int fail(int code, const std::string& message) {
-  fmt::print(stderr, "kvscout: {}\n", message);
+int fail(int code, const char* message) {
+  std::fprintf(stderr, "kvscout: %s\n", message);
   return code;
 }
 
@@ -32,23 +32,15 @@ int fail(int code, const std::string& message) {
 int main(int argc, char** argv) {
   using namespace kvscout::tool;
   std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes is an error of write, not the end
-  CLI::App app(
-      "Which blocks of a long KV cache are worth reading: the operations of kvscout on files.",
-      "kvscout");
-  app.footer(kFooter);
-  app.set_version_flag("--version", kvscout::version());
-  app.require_subcommand(1);
-  int exit_code = kOk;
-  for (const auto add :
-       {add_info, add_quantize, add_score, add_select, add_index, add_append, add_show, add_check})
-    add(app, exit_code);
   try {
-    app.parse(argc, argv);
-    return exit_code;
-  } catch (const CLI::Success& request) {
-    return app.exit(request);  // --help, --version
-  } catch (const CLI::ParseError& error) {
-    return fail(kUsage, fmt::format("{} (see kvscout --help)", error.what()));
+    CommandLine line("kvscout", kvscout::version(),
+                     "Which blocks of a long KV cache are worth reading: the operations of kvscout "
+                     "on files.",
+                     kNotes);
+    for (const auto add : {add_info, add_quantize, add_score, add_select, add_index, add_append,
+                           add_show, add_check, add_bench})
+      add(line);
+    return line.run(argc, argv);
   } catch (const Failure& failure) {
     return fail(failure.exit_code, failure.what());
   } catch (const kvscout::safetensors::FormatError& error) {

@@ -14,6 +14,9 @@ namespace kvscout::tool {
 // Null for host memory. Throws Error(unsupported) for a device that this build does not serve.
 std::unique_ptr<cases::Memory> device_memory(Device::Type type);
 
+// Copies on the device and waits.
+void copy_in_device(void* to, const void* from, std::size_t bytes);
+
 // Where the back end of that name (null: any) keeps its data.
 Device::Type device_of(const char* backend);
 
@@ -38,18 +41,26 @@ class Placed {
         });
   }
 
-  void run(Options options) {
-    std::vector<std::uint8_t> host;
+  // The options with the workspace that the call asks for, which lives as long as this object.
+  Options with_workspace(Options options) {
     const std::size_t bytes = cases::workspace_bytes(args, options);
     options.workspace_bytes = bytes;
     if (bytes && memory_) {
       options.workspace = memory_->allocate(bytes);
     } else if (bytes) {
-      host.resize(bytes + 256);
-      const auto address = reinterpret_cast<std::uintptr_t>(host.data());
-      options.workspace = host.data() + (256 - address % 256) % 256;
+      workspace_.resize(bytes + 256);
+      const auto address = reinterpret_cast<std::uintptr_t>(workspace_.data());
+      options.workspace = workspace_.data() + (256 - address % 256) % 256;
     }
-    cases::run(args, options);
+    return options;
+  }
+  void run(const Options& options) { cases::run(args, with_workspace(options)); }
+
+  // Where the written tensor with this host memory lies.
+  const void* there(const void* host) const {
+    for (const Written& w : written_)
+      if (w.host == host) return w.there;
+    return host;
   }
 
   void download() {
@@ -71,6 +82,7 @@ class Placed {
 
   cases::Memory* memory_;
   std::vector<Written> written_;
+  std::vector<std::uint8_t> workspace_;
 };
 
 // One call with a workspace of its own.

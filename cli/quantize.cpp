@@ -1,11 +1,11 @@
 // kvscout quantize, append: rows of 16 or 32 bits into NVFP4.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "kvscout/float_types.h"
 #include "kvscout/scale_layout.h"
+#include "text.h"
 #include "verbs.h"
 
 namespace kvscout::tool {
@@ -38,7 +38,7 @@ SfLayout layout_of(const Inputs& in) {
   if (word == "128x4") return SfLayout::layout_128x4;
   if (word == "8x4") return SfLayout::layout_8x4;
   if (word == "linear") return SfLayout::layout_linear;
-  throw Failure(kUsage, fmt::format("sfLayout: got '{}', expected 128x4, 8x4 or linear", word));
+  throw Failure(kUsage, formatted("sfLayout: got '{}', expected 128x4, 8x4 or linear", word));
 }
 
 int run_quantize(const CallOptions& asked, const std::string& prefix) {
@@ -60,8 +60,8 @@ int run_quantize(const CallOptions& asked, const std::string& prefix) {
                           scale_layout::padded_groups(a.layout, columns / 16)});
   call.run(a);
   const float forward = a.a_global_sf.pointer ? *a.a_global_sf.pointer : a.a_global_sf.value;
-  call.metadata["a_global_sf"] = fmt::format("{}", forward);
-  if (!prefix.empty()) call.metadata[prefix + "_global_scale"] = fmt::format("{}", 1.0f / forward);
+  call.metadata["a_global_sf"] = formatted("{}", forward);
+  if (!prefix.empty()) call.metadata[prefix + "_global_scale"] = formatted("{}", 1.0f / forward);
   return call.finish();
 }
 
@@ -81,35 +81,34 @@ int run_append(const CallOptions& asked) {
 
 }  // namespace
 
-void add_quantize(CLI::App& app, int& exit_code) {
-  CLI::App* verb =
-      app.add_subcommand("quantize", "turn bf16, fp16 or fp32 rows into NVFP4 codes and scales");
-  verb->footer(
+void add_quantize(CommandLine& line) {
+  Verb verb = line.verb(
+      "quantize", "turn bf16, fp16 or fp32 rows into NVFP4 codes and scales",
       "Arguments: a [, a_global_sf: the forward scale; default 2688 / amax]. Results: codes, "
       "scales; with\n"
       "--as k: k_fp4, k_scale and, in the metadata, k_global_scale, as 'kvscout score' reads "
       "them.\n"
       "Example: kvscout quantize keys.safetensors --as k -o k.safetensors");
-  auto options = std::make_shared<CallOptions>();
+  auto o = std::make_shared<CallOptions>();
   auto prefix = std::make_shared<std::string>();
-  options->add_to(*verb);
-  verb->add_option("--as", *prefix, "q or k: name the results as arguments of score")
-      ->check(CLI::IsMember({"q", "k"}));
-  options->scalar(*verb, "--global-scale", "a_global_sf", "the forward global scale");
-  options->scalar(*verb, "--layout", "sfLayout", "128x4, 8x4 or linear: order of the scale bytes");
-  verb->callback([options, prefix, &exit_code] { exit_code = run_quantize(*options, *prefix); });
+  o->add_to(verb);
+  verb.choice("--as", {"q", "k"}, *prefix, "name the results as arguments of score");
+  verb.scalar("--global-scale", "X", o->given, "a_global_sf", "the forward global scale");
+  verb.scalar("--layout", "{128x4,8x4,linear}", o->given, "sfLayout",
+              "order of the scale bytes (default: 128x4)");
+  verb.run([o, prefix] { return run_quantize(*o, *prefix); });
 }
 
-void add_append(CLI::App& app, int& exit_code) {
-  CLI::App* verb = app.add_subcommand("append", "quantise new keys into a paged NVFP4 cache");
-  verb->footer(
+void add_append(CommandLine& line) {
+  Verb verb = line.verb(
+      "append", "quantise new keys into a paged NVFP4 cache",
       "Arguments: k, k_cache_fp4, k_cache_scale, slot_mapping, global_scale (forward). Results: "
       "the cache.\n"
       "Example: kvscout append step.safetensors --global-scale 448 -o cache.safetensors");
-  auto options = std::make_shared<CallOptions>();
-  options->add_to(*verb);
-  options->scalar(*verb, "--global-scale", "global_scale", "the forward global scale");
-  verb->callback([options, &exit_code] { exit_code = run_append(*options); });
+  auto o = std::make_shared<CallOptions>();
+  o->add_to(verb);
+  verb.scalar("--global-scale", "X", o->given, "global_scale", "the forward global scale");
+  verb.run([o] { return run_append(*o); });
 }
 
 }  // namespace kvscout::tool

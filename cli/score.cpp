@@ -1,5 +1,4 @@
 // kvscout score, index: scores of blocks, and the blocks with the best scores.
-#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -9,20 +8,20 @@
 namespace kvscout::tool {
 namespace {
 
-void add_score_options(CLI::App& verb, CallOptions& o) {
+void add_score_options(Verb& verb, CallOptions& o) {
   o.add_to(verb);
-  o.scalar(verb, "--reduce-heads", "reduce_heads",
-           "none, all or kv_group: the maximum over which heads");
-  o.scalar(verb, "--causal", "causal", "true or false (default: true)");
-  o.scalar(verb, "--q-offset", "q_offset", "position of the first query of every request");
-  o.scalar(verb, "--max-k-tiles", "max_k_tiles",
-           "blocks of the result (default: from the lengths)");
-  o.scalar(verb, "--max-seqlen-q", "max_seqlen_q",
-           "bound on the queries of a request (default: from the lengths)");
-  o.scalar(verb, "--q-global-scale", "q_global_scale", "inverse global scale of the queries");
-  o.scalar(verb, "--k-global-scale", "k_global_scale", "inverse global scale of the keys");
-  o.scalar(verb, "--kv-block-start", "kv_block_start", "first block of a subset");
-  o.scalar(verb, "--kv-block-step", "kv_block_step", "every n-th block");
+  const auto scalar = [&](const char* flag, const char* kind, const char* argument,
+                          const char* help) { verb.scalar(flag, kind, o.given, argument, help); };
+  scalar("--reduce-heads", "{none,all,kv_group}", "reduce_heads", "the maximum over which heads");
+  scalar("--causal", "{true,false}", "causal", "whether later keys are hidden (default: true)");
+  scalar("--q-offset", "N", "q_offset", "position of the first query of every request");
+  scalar("--max-k-tiles", "N", "max_k_tiles", "blocks of the result (default: from the lengths)");
+  scalar("--max-seqlen-q", "N", "max_seqlen_q",
+         "bound on the queries of a request (default: from the lengths)");
+  scalar("--q-global-scale", "X", "q_global_scale", "inverse global scale of the queries");
+  scalar("--k-global-scale", "X", "k_global_scale", "inverse global scale of the keys");
+  scalar("--kv-block-start", "N", "kv_block_start", "first block of a subset");
+  scalar("--kv-block-step", "N", "kv_block_step", "every n-th block");
 }
 
 // The arguments that msa_proxy_score and msa_proxy_score_fp4 share, without bounds and output.
@@ -153,28 +152,27 @@ ScoreFp4Args read_score_problem(Inputs& in) {
 
 std::int64_t heads_of_result(const ScoreFp4Args& a) { return out_heads(a, a.q_fp4, a.k_fp4); }
 
-void add_score(CLI::App& app, int& exit_code) {
-  CLI::App* verb = app.add_subcommand("score", "score every block of keys for every query");
-  verb->footer(
+void add_score(CommandLine& line) {
+  Verb verb = line.verb(
+      "score", "score every block of keys for every query",
       "Arguments: q_fp4, k_fp4, q_scale, k_scale, q_global_scale, k_global_scale, cu_seqlens_q,\n"
       "  cu_seqlens_k | page_table + seqused_k [, q_offset]; or q, k without scales. Result: "
       "max_score.\n"
       "Example: kvscout score problem.safetensors --reduce-heads all -o scores.safetensors");
-  auto options = std::make_shared<CallOptions>();
-  add_score_options(*verb, *options);
-  verb->callback([options, &exit_code] { exit_code = run_score(*options); });
+  auto o = std::make_shared<CallOptions>();
+  add_score_options(verb, *o);
+  verb.run([o] { return run_score(*o); });
 }
 
-void add_index(CLI::App& app, int& exit_code) {
-  CLI::App* verb =
-      app.add_subcommand("index", "score and select in one pass: the blocks that each query reads");
-  verb->footer(
+void add_index(CommandLine& line) {
+  Verb verb = line.verb(
+      "index", "score and select in one pass: the blocks that each query reads",
       "Arguments: as for score with q_fp4, k_fp4. Results: ids, scores.\n"
       "Example: kvscout index problem.safetensors --topk 16 --force-end 1 -o ids.safetensors");
-  auto options = std::make_shared<CallOptions>();
-  add_score_options(*verb, *options);
-  add_select_options(*verb, *options);
-  verb->callback([options, &exit_code] { exit_code = run_index(*options); });
+  auto o = std::make_shared<CallOptions>();
+  add_score_options(verb, *o);
+  add_select_options(verb, *o);
+  verb.run([o] { return run_index(*o); });
 }
 
 }  // namespace kvscout::tool

@@ -32,26 +32,26 @@ int run_select(const CallOptions& asked) {
 
 }  // namespace
 
-void add_select_options(CLI::App& verb, CallOptions& o) {
-  o.scalar(verb, "--topk", "topk", "blocks to choose, 1 to 64 (default: 16)");
-  o.scalar(verb, "--force-begin", "force_begin_blocks", "the first blocks that are always chosen");
-  o.scalar(verb, "--force-end", "force_end_blocks", "the last blocks that are always chosen");
+void add_select_options(Verb& verb, CallOptions& o) {
+  verb.scalar("--topk", "N", o.given, "topk", "blocks to choose, 1 to 64 (default: 16)");
+  verb.scalar("--force-begin", "N", o.given, "force_begin_blocks",
+              "the first blocks that are always chosen");
+  verb.scalar("--force-end", "N", o.given, "force_end_blocks",
+              "the last blocks that are always chosen");
 }
 
-void add_select(CLI::App& app, int& exit_code) {
-  CLI::App* verb = app.add_subcommand("select", "choose the blocks with the best scores");
-  verb->footer(
+void add_select(CommandLine& line) {
+  Verb verb = line.verb(
+      "select", "choose the blocks with the best scores",
       "Arguments: max_score [, num_valid_pages]. Result: ids.\n"
       "Example: kvscout select scores.safetensors --topk 16 --skip-masked -o ids.safetensors");
-  auto options = std::make_shared<CallOptions>();
-  options->add_to(*verb);
-  add_select_options(*verb, *options);
-  options->scalar(*verb, "--num-valid-pages", "num_valid_pages",
-                  "blocks of every query (default: all)");
-  verb->add_flag_callback(
-      "--skip-masked", [o = options.get()] { o->given["skip_masked"] = "1"; },
-      "do not choose blocks of score -inf");
-  verb->callback([options, &exit_code] { exit_code = run_select(*options); });
+  auto o = std::make_shared<CallOptions>();
+  o->add_to(verb);
+  add_select_options(verb, *o);
+  verb.scalar("--num-valid-pages", "N", o->given, "num_valid_pages",
+              "blocks of every query (default: all)");
+  verb.scalar_flag("--skip-masked", o->given, "skip_masked", "do not choose blocks of score -inf");
+  verb.run([o] { return run_select(*o); });
 }
 
 }  // namespace kvscout::tool

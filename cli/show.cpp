@@ -1,5 +1,4 @@
 // kvscout show: a heat map of scores, blocks by queries, in the terminal and as SVG.
-#include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -8,10 +7,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "file_writer.h"
 #include "heat_map.h"
+#include "json.h"
+#include "text.h"
 #include "verbs.h"
 
 namespace kvscout::tool {
@@ -58,8 +58,8 @@ HeatMap map_of(const Tensor& scores, std::int64_t head, const Tensor& ids) {
       }
   if (!ids.defined) return map;
   if (ids.dtype != DType::i32 || ids.rank != 3 || ids.shape[0] != queries || ids.shape[1] != heads)
-    throw Failure(kBadInput, fmt::format("ids: got {}, expected i32 ({}, {}, topk)",
-                                         shape_text(ids), queries, heads));
+    throw Failure(kBadInput, formatted("ids: got {}, expected i32 ({}, {}, topk)", shape_text(ids),
+                                       queries, heads));
   map.marked.assign(map.values.size(), false);
   const auto* id = static_cast<const std::int32_t*>(ids.data);
   for (std::int64_t i = 0; i < ids.count(); ++i) {
@@ -76,27 +76,27 @@ int run_show(const ShowOptions& o) {
   const Tensor scores = scores_of(in, o, computed);
   const std::int64_t heads = scores.shape[0];
   if (o.head >= heads)
-    throw Failure(kUsage, fmt::format("--head: got {}, the scores have {} heads", o.head, heads));
+    throw Failure(kUsage, formatted("--head: got {}, the scores have {} heads", o.head, heads));
   const HeatMap map = map_of(scores, o.head, in.int32("ids"));
-  const std::string title = fmt::format("{} blocks by {} queries, {}", map.columns, map.rows,
-                                        heads == 1   ? "one head"
-                                        : o.head < 0 ? fmt::format("maximum over {} heads", heads)
-                                                     : fmt::format("head {} of {}", o.head, heads));
+  const std::string title = formatted("{} blocks by {} queries, {}", map.columns, map.rows,
+                                      heads == 1   ? "one head"
+                                      : o.head < 0 ? formatted("maximum over {} heads", heads)
+                                                   : formatted("head {} of {}", o.head, heads));
   if (!o.svg.empty()) {
     const std::string text = svg_text(map.reduced(256, 256), title, 8);
     const Chunk chunk{text.data(), text.size()};
     if (!write_file(o.svg, {&chunk, 1}))
-      throw Failure(kSystem, fmt::format("cannot write '{}': {}", o.svg, std::strerror(errno)));
+      throw Failure(kSystem, formatted("cannot write '{}': {}", o.svg, std::strerror(errno)));
   }
   const auto [low, high] = map.range();
   if (o.json) {
-    nlohmann::ordered_json report{{"heads", heads},
-                                  {"blocks", map.columns},
-                                  {"queries", map.rows},
-                                  {"least", low},
-                                  {"greatest", high}};
-    if (!o.svg.empty()) report["svg"] = o.svg;
-    fmt::print("{}\n", report.dump());
+    Json::Object report{{"heads", heads},
+                        {"blocks", map.columns},
+                        {"queries", map.rows},
+                        {"least", low},
+                        {"greatest", high}};
+    if (!o.svg.empty()) report.emplace_back("svg", o.svg);
+    print("{}\n", Json(report).text());
     return kOk;
   }
   winsize window{};
@@ -106,38 +106,31 @@ int run_show(const ShowOptions& o) {
       o.color == "always" || (o.color == "auto" && terminal && !std::getenv("NO_COLOR"));
   const std::int64_t width = o.width ? o.width : terminal ? window.ws_col : 100;
   const HeatMap small = map.reduced(o.height ? o.height : 40, width);
-  fmt::print("{}; scores {:.4g} to {:.4g}; down: queries, across: blocks{}\n{}", title, low, high,
-             map.marked.empty() ? "" : ", \u2022 chosen", terminal_text(small, color));
+  print("{}; scores {:.4g} to {:.4g}; down: queries, across: blocks{}\n{}", title, low, high,
+        map.marked.empty() ? "" : ", \u2022 chosen", terminal_text(small, color));
   return kOk;
 }
 
 }  // namespace
 
-void add_show(CLI::App& app, int& exit_code) {
-  CLI::App* verb = app.add_subcommand("show", "a heat map of scores: blocks by queries");
-  verb->footer(
-      "Arguments: max_score, or a problem as for score [, ids: chosen blocks to mark].\n"
-      "Example: kvscout show scores.safetensors ids.safetensors --svg map.svg");
+void add_show(CommandLine& line) {
+  Verb verb =
+      line.verb("show", "a heat map of scores: blocks by queries",
+                "Arguments: max_score, or a problem as for score [, ids: chosen blocks to mark].\n"
+                "Example: kvscout show scores.safetensors ids.safetensors --svg map.svg");
   auto o = std::make_shared<ShowOptions>();
-  verb->add_option("FILE", o->files, ".safetensors files with scores or a problem")->required();
-  verb->add_option("--svg", o->svg, "also draw to this SVG file");
-  verb->add_option("--head", o->head, "one head (default: the maximum over heads)")
-      ->check(CLI::NonNegativeNumber);
-  verb->add_option("--width", o->width, "columns (default: the terminal's, or 100)")
-      ->check(CLI::Range(1, 10000));
-  verb->add_option("--height", o->height, "rows at most (default: 40)")
-      ->check(CLI::Range(1, 10000));
-  verb->add_option("--color", o->color, "auto, always or never")
-      ->check(CLI::IsMember({"auto", "always", "never"}));
-  verb->add_option("--use", o->use,
-                   "ARGUMENT=NAME: read the argument from the tensor or metadata key NAME")
-      ->allow_extra_args(false);
-  verb->add_option("--backend", o->backend,
-                   "a name that 'kvscout info' lists (default: the first that fits)");
-  verb->add_option("--threads", o->threads, "host threads (default: all)")
-      ->check(CLI::NonNegativeNumber);
-  verb->add_flag("--json", o->json, "report as one JSON object");
-  verb->callback([o, &exit_code] { exit_code = run_show(*o); });
+  verb.files(o->files, ".safetensors files with scores or a problem");
+  verb.text("--svg", "FILE", o->svg, "also draw to this SVG file");
+  verb.count("--head", o->head, 0, 1 << 20, "one head (default: the maximum over heads)");
+  verb.count("--width", o->width, 1, 10000, "columns (default: the terminal's, or 100)");
+  verb.count("--height", o->height, 1, 10000, "rows at most (default: 40)");
+  verb.choice("--color", {"auto", "always", "never"}, o->color,
+              "colours in the terminal (default: auto)");
+  verb.use(o->use);
+  verb.backend(o->backend);
+  verb.threads(o->threads);
+  verb.json(o->json);
+  verb.run([o] { return run_show(*o); });
 }
 
 }  // namespace kvscout::tool

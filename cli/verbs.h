@@ -1,24 +1,23 @@
-// The verbs of the tool: each add_* function adds one to the command line and stores its exit code.
+// The verbs of the tool: each add_* function tells the command line about one.
 #pragma once
-
-#include <CLI/CLI.hpp>
 
 #include "call.h"
 #include "inputs.h"
 
 namespace kvscout::tool {
 
-void add_info(CLI::App& app, int& exit_code);
-void add_quantize(CLI::App& app, int& exit_code);
-void add_score(CLI::App& app, int& exit_code);
-void add_select(CLI::App& app, int& exit_code);
-void add_index(CLI::App& app, int& exit_code);
-void add_append(CLI::App& app, int& exit_code);
-void add_check(CLI::App& app, int& exit_code);
-void add_show(CLI::App& app, int& exit_code);
+void add_info(CommandLine& line);
+void add_quantize(CommandLine& line);
+void add_score(CommandLine& line);
+void add_select(CommandLine& line);
+void add_index(CommandLine& line);
+void add_append(CommandLine& line);
+void add_check(CommandLine& line);
+void add_bench(CommandLine& line);
+void add_show(CommandLine& line);
 
 // --topk, --force-begin, --force-end.
-void add_select_options(CLI::App& verb, CallOptions& options);
+void add_select_options(Verb& verb, CallOptions& options);
 
 // Data and scales of msa_proxy_score_fp4; and the whole question, with bounds, without output.
 ScoreFp4Args read_score_fp4(Inputs& in);

@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
 #include <sstream>
 
 #include "safetensors.h"
@@ -313,6 +315,99 @@ TEST_F(Tool, ChecksEveryBackendOfTheHost) {
   EXPECT_GT(std::count(out.begin(), out.end(), '\n'), 5) << out;
   expect_error(4, "check --backend nonesuch", "nonesuch");
   expect_error(2, "check --filter nonesuch", "nonesuch");
+}
+
+// Names of the options of a verb ("": of the tool), as --help lists them.
+std::set<std::string> options_in(const std::string& help) {
+  std::set<std::string> names;
+  const std::regex line("\\n  (-[a-z],)?(--[a-z-]+)");
+  for (std::sregex_iterator i(help.begin(), help.end(), line), end; i != end; ++i) {
+    names.insert((*i)[2]);
+    if ((*i)[1].length()) names.insert((*i)[1].str().substr(0, 2));
+  }
+  return names;
+}
+
+TEST_F(Tool, CompletionKnowsEveryVerbAndOption) {
+  ASSERT_EQ(run("--completion bash"), 0) << err;
+  std::ofstream(file("completion")) << out;
+  // What bash offers behind these words.
+  const auto offered = [&](const std::string& words, int at) {
+    std::ofstream(file("ask")) << "set -eu; . " << file("completion") << "; COMP_WORDS=(" << words
+                               << "); COMP_CWORD=" << at
+                               << "; _kvscout; printf '%s\\n' \"${COMPREPLY[@]}\"\n";
+    EXPECT_EQ(std::system(("bash " + file("ask") + " >" + file("offered")).c_str()), 0) << words;
+    std::istringstream lines(text_of(file("offered")));
+    std::set<std::string> set;
+    for (std::string word; std::getline(lines, word);) set.insert(word);
+    return set;
+  };
+  EXPECT_EQ(offered("kvscout \"\"", 1), (std::set<std::string> VERBS));
+  ASSERT_EQ(run("--help"), 0);
+  EXPECT_EQ(offered("kvscout -", 1), options_in(out));
+  for (const char* verb : VERBS) {
+    ASSERT_EQ(run(std::string(verb) + " --help"), 0);
+    const auto names = options_in(out);
+    EXPECT_GE(names.size(), 5u) << out;
+    EXPECT_EQ(offered("kvscout " + std::string(verb) + " -", 2), names) << verb;
+  }
+  EXPECT_EQ(offered("kvscout show --color a", 3), (std::set<std::string>{"always", "auto"}));
+  EXPECT_EQ(offered("kvscout score --backend = ref", 4), (std::set<std::string>{"reference"}));
+  std::ofstream(file("two words")) << "";
+  EXPECT_EQ(offered("kvscout score " + file("two"), 2), (std::set<std::string>{file("two words")}));
+}
+
+TEST_F(Tool, ManualNamesEveryVerbAndOption) {
+  ASSERT_EQ(run("--man"), 0) << err;
+  const std::string page = out;
+  for (const char* verb : VERBS) {
+    const std::size_t begin = page.find(std::string(".SS kvscout ") + verb + "\n");
+    ASSERT_NE(begin, page.npos) << verb;
+    const std::string section = page.substr(begin, page.find("\n.S", begin) - begin);
+    ASSERT_EQ(run(std::string(verb) + " --help"), 0);
+    for (const std::string& name : options_in(out)) {
+      const std::string escaped = std::regex_replace(name, std::regex("-"), "\\-");
+      EXPECT_NE(section.find("\\fB" + escaped + "\\fR"), section.npos) << verb << " " << name;
+    }
+    EXPECT_NE(section.find(std::string("Example: kvscout ") + verb), section.npos) << verb;
+  }
+  EXPECT_NE(page.find("Exit codes"), page.npos);
+}
+
+TEST_F(Tool, ManReadsTheManual) {
+  if (std::system("man --version >/dev/null 2>&1") != 0) GTEST_SKIP() << "no man here";
+  ASSERT_EQ(run("--man"), 0);
+  std::ofstream(file("kvscout.1")) << out;
+  const std::string man =
+      "LC_ALL=C.UTF-8 MAN_KEEP_STDERR=1 MANWIDTH=200 man --warnings -l " + file("kvscout.1");
+  ASSERT_EQ(std::system((man + " >" + file("page") + " 2>" + file("warnings")).c_str()), 0);
+  EXPECT_EQ(text_of(file("warnings")), "");
+  const std::string page = text_of(file("page"));
+  EXPECT_NE(page.find("kvscout bench"), page.npos) << page;
+  EXPECT_NE(page.find("--force-begin N"), page.npos) << page;
+}
+
+TEST_F(Tool, BenchTimesEveryOperation) {
+  const std::string shape = "bench --keys 300 --queries 2 --rounds 1 --threads 1 ";
+  for (const char* backend : {"cpu", "reference"}) {
+    ASSERT_EQ(run(shape + "--json --backend " + backend), 0) << err;
+    const auto report = nlohmann::json::parse(out);
+    EXPECT_EQ(report["backend"], backend);
+    std::vector<std::string> timed;
+    for (const auto& time : report["times"]) {
+      timed.push_back(time["what"]);
+      EXPECT_GT(time["seconds"], 0.0) << out;
+      EXPECT_GT(time["bytes"], 0) << out;
+    }
+    EXPECT_EQ(timed, (std::vector<std::string>{"read of the keys", "score", "select", "index",
+                                               "quantize", "append"}));
+    EXPECT_EQ(report["times"][0]["of_ceiling"], 1.0);
+  }
+  ASSERT_EQ(run(shape), 0) << err;
+  EXPECT_NE(out.find("best of 1\n"), out.npos) << out;
+  EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 9) << out;
+  expect_error(4, "bench --backend nonesuch", "nonesuch");
+  expect_error(2, "bench --rounds 0", "--rounds");
 }
 
 TEST_F(Tool, WrongCommandLinesAreOneLine) {

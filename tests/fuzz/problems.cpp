@@ -46,7 +46,8 @@ void shrink(ScoreSpec& s, std::int64_t products) {
 
 ScoreSpec any_score(Bytes& in) {
   ScoreSpec s;
-  s.types = static_cast<Types>(in.below(8));
+  const std::int64_t types = in.below(13);  // NVFP4 more often
+  s.types = static_cast<Types>(types < 8 ? types : types % 2);
   s.k_heads = 1 + in.below(3);
   s.q_heads = s.k_heads * (1 + in.below(5));
   s.q_lengths.clear(), s.k_lengths.clear();
