@@ -42,10 +42,13 @@ constexpr std::size_t kTensor = KVSCOUT_UP_TO(kvscout_tensor, device_index),
                       kSelect = KVSCOUT_UP_TO(kvscout_select_args, output),
                       kIndex = KVSCOUT_UP_TO(kvscout_index_args, scores),
                       kAppend = KVSCOUT_UP_TO(kvscout_append_args, global_scale),
-                      kInfo = KVSCOUT_UP_TO(kvscout_backend_info, device_type);
+                      kInfo = KVSCOUT_UP_TO(kvscout_backend_info, device_type),
+                      kBounds = KVSCOUT_UP_TO(kvscout_bounds, max_k_tiles),
+                      kPlan = KVSCOUT_UP_TO(kvscout_plan, text);
 #if defined(__LP64__)
 static_assert(kTensor == 96 && kOptions == 64 && kQuantize == 56 && kScoreFp4 == 176 &&
-              kScore == 128 && kSelect == 64 && kIndex == 48 && kAppend == 56 && kInfo == 432);
+              kScore == 128 && kSelect == 64 && kIndex == 48 && kAppend == 56 && kInfo == 432 &&
+              kBounds == 24 && kPlan == 520);
 #endif
 
 // The enumerations of the two headers are the same numbers.
@@ -231,6 +234,15 @@ int guarded(const char* operation, const kvscout_options* given, Work work) {
       *bytes = kvscout::name##_workspace(reader.read(args), cpp_options);                      \
     });                                                                                        \
   }
+#define KVSCOUT_C_BOUNDS(name, type)                                                             \
+  int kvscout_##name##_bounds(const kvscout_##type##_args* args, const kvscout_options* options, \
+                              kvscout_bounds* bounds) {                                          \
+    return kvscout::guarded(#name, options, [&](const auto& reader, const auto&) {               \
+      kvscout::completed(#name, "bounds", bounds, kvscout::kBounds);                             \
+      const kvscout::Bounds b = kvscout::bounds_of(reader.read(args));                           \
+      bounds->max_seqlen_q = b.max_seqlen_q, bounds->max_k_tiles = b.max_k_tiles;                \
+    });                                                                                          \
+  }
 
 KVSCOUT_C_OPERATION(nvfp4_quantize, quantize)
 KVSCOUT_C_OPERATION(msa_proxy_score_fp4, score_fp4)
@@ -241,6 +253,18 @@ KVSCOUT_C_OPERATION(msa_index_append_fp4, append)
 KVSCOUT_C_WORKSPACE(msa_proxy_score_fp4, score_fp4)
 KVSCOUT_C_WORKSPACE(msa_proxy_score, score)
 KVSCOUT_C_WORKSPACE(msa_index_select_fp4, index)
+KVSCOUT_C_BOUNDS(msa_proxy_score_fp4, score_fp4)
+KVSCOUT_C_BOUNDS(msa_proxy_score, score)
+
+int kvscout_explain(const kvscout_score_fp4_args* args, const kvscout_options* options,
+                    kvscout_plan* plan) {
+  return kvscout::guarded(
+      "kvscout_explain", options, [&](const auto& reader, const auto& cpp_options) {
+        kvscout::completed("kvscout_explain", "plan", plan, kvscout::kPlan);
+        kvscout::copy_text(plan->text, sizeof plan->text,
+                           kvscout::explain(reader.read(args), cpp_options).c_str());
+      });
+}
 
 size_t kvscout_scale_bytes(int32_t layout, int64_t rows, int64_t groups) {
   if (layout < 0 || layout > KVSCOUT_LAYOUT_LINEAR || rows < 0 || groups < 0) return 0;

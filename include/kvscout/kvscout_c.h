@@ -195,6 +195,27 @@ KVSCOUT_C_API int kvscout_msa_index_select_fp4_workspace(const kvscout_index_arg
                                                          const kvscout_options* options,
                                                          size_t* bytes);
 
+/* What max_seqlen_q and max_k_tiles must be at least, from lengths in host memory. Bounds and
+ * output need not be given. */
+typedef struct kvscout_bounds {
+  size_t size;
+  int64_t max_seqlen_q, max_k_tiles;
+} kvscout_bounds;
+KVSCOUT_C_API int kvscout_msa_proxy_score_fp4_bounds(const kvscout_score_fp4_args* args,
+                                                     const kvscout_options* options,
+                                                     kvscout_bounds* bounds);
+KVSCOUT_C_API int kvscout_msa_proxy_score_bounds(const kvscout_score_args* args,
+                                                 const kvscout_options* options,
+                                                 kvscout_bounds* bounds);
+
+/* What kvscout_msa_proxy_score_fp4 would do: back end, schedule, tiles, splits, workspace. */
+typedef struct kvscout_plan {
+  size_t size;
+  char text[512]; /* one line for a log, ends in 0; long text is cut */
+} kvscout_plan;
+KVSCOUT_C_API int kvscout_explain(const kvscout_score_fp4_args* args,
+                                  const kvscout_options* options, kvscout_plan* plan);
+
 /* Bytes of the scales of `rows` rows of `groups` groups of 16 in a layout, padding included; 0 for
  * a layout or size that does not exist. */
 KVSCOUT_C_API size_t kvscout_scale_bytes(int32_t layout, int64_t rows, int64_t groups);

@@ -128,6 +128,34 @@ static void every_operation(const char* backend) {
     CHECK(fabsf(scores[i] - other_scores[i]) <
           0.06f * 128 * 12); /* 12: the mean square of the values */
 
+  /* Bounds from the lengths, and what the call would do; neither needs bounds or output. */
+  kvscout_bounds bounds = {sizeof bounds};
+  kvscout_plan plan = {sizeof plan};
+  kvscout_score_fp4_args question = score;
+  kvscout_score_args exact_question = exact;
+  question.max_seqlen_q = question.max_k_tiles = -1, question.output = NULL;
+  exact_question.max_seqlen_q = exact_question.max_k_tiles = -1, exact_question.output = NULL;
+  CHECK(kvscout_msa_proxy_score_fp4_bounds(&question, &o, &bounds) == KVSCOUT_OK &&
+        bounds.max_seqlen_q == kQueries && bounds.max_k_tiles == kTiles);
+  bounds.max_seqlen_q = bounds.max_k_tiles = 0;
+  CHECK(kvscout_msa_proxy_score_bounds(&exact_question, &o, &bounds) == KVSCOUT_OK &&
+        bounds.max_seqlen_q == kQueries && bounds.max_k_tiles == kTiles);
+  CHECK(kvscout_explain(&score, &o, &plan) == KVSCOUT_OK &&
+        strncmp(plan.text, backend, strlen(backend)) == 0 && strstr(plan.text, "workspace"));
+  question.cu_seqlens_q = NULL;
+  CHECK(kvscout_msa_proxy_score_fp4_bounds(&question, &o, &bounds) == KVSCOUT_INVALID_ARGUMENT &&
+        HAS("cu_seqlens_q"));
+  CHECK(bounds.max_k_tiles == kTiles); /* as it was */
+  CHECK(kvscout_msa_proxy_score_fp4_bounds(&score, &o, NULL) == KVSCOUT_INVALID_ARGUMENT &&
+        HAS("bounds"));
+  bounds.size = 16;
+  CHECK(kvscout_msa_proxy_score_bounds(&exact, &o, &bounds) == KVSCOUT_INVALID_ARGUMENT &&
+        HAS("struct of size 16"));
+  plan.size = sizeof plan + 1;
+  CHECK(kvscout_explain(&score, &o, &plan) == KVSCOUT_INVALID_ARGUMENT && HAS("plan"));
+  plan.size = sizeof plan;
+  CHECK(kvscout_explain(NULL, &o, &plan) == KVSCOUT_INVALID_ARGUMENT && HAS("NULL"));
+
   /* An offset hides keys: the query at position 127 sees block 0 alone. */
   score.has_q_offset = 1, score.q_offset = 125;
   score.output = &out16;
