@@ -1,19 +1,29 @@
 #!/usr/bin/env bash
-# tools/package.sh [--try ROOT]... [-D...]: a tarball that runs on Debian 12 and 13 as they come, with tool,
+# tools/package.sh [--cuda] [--try ROOT]... [-D...]: a tarball that runs on Debian 12 and 13 as they come, with tool,
 # libraries, headers, CMake files, and oneTBB beside them. Build it on Debian 12: a newer system's libraries
 # do not run on an older one. --try unpacks it in a clean root (debootstrap --variant=minbase) and runs it there.
+# --cuda adds the CUDA back ends (needs nvcc); the result also runs where there is no GPU and no driver.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-roots=() options=()
+roots=() options=() variant=""
 while [ $# -gt 0 ]; do
   case $1 in
     --try) roots+=("$(realpath "$2")"); shift 2 ;;
+    --cuda) variant=-cuda; shift ;;
     -D*) options+=("$1"); shift ;;
-    *) sed -n '2,4s/^# //p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
+    *) sed -n '2,5s/^# //p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
   esac
 done
 
-build=build/package
+build=build/package$variant
+if [ -n "$variant" ]; then
+  options+=(-DKVSCOUT_CUDA=ON)
+  for nvcc in "${CUDACXX:-}" "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc build/cuda-venv/lib/python3*/site-packages/nvidia/cu13/bin/nvcc; do
+    if [ -x "$nvcc" ]; then export CUDACXX=$(realpath "$nvcc"); break; fi
+  done
+  [ -x "${CUDACXX:-}" ] || { echo "no nvcc here (./dev setup --cuda fetches one)" >&2; exit 1; }
+fi
+mkdir -p build
 if command -v ccache >/dev/null; then
   options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
 fi
@@ -23,7 +33,7 @@ cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DKVSCOUT_TESTS=OFF -
 cmake --build "$build" -j "${KVSCOUT_JOBS:-$(nproc)}" >>"$build.log" 2>&1 || { tail -n 40 "$build.log" >&2; exit 1; }
 
 version=$("$build/kvscout" --version)
-name=kvscout-$version-linux-$(uname -m)
+name=kvscout-$version-linux-$(uname -m)$variant
 stage=$build/$name
 rm -rf "$stage"
 cmake --install "$build" --prefix "$stage" --strip >>"$build.log"
@@ -35,6 +45,7 @@ cat >"$stage/share/doc/kvscout/THIRD-PARTY" <<'TEXT'
 lib/libtbb.so.12 is oneTBB as Debian builds it, Apache-2.0. The code of Highway (Apache-2.0 or BSD-3-Clause), {fmt} (MIT),
 CLI11 (BSD-3-Clause) and nlohmann/json (MIT) is compiled in.
 TEXT
+[ -z "$variant" ] || echo "So is NVIDIA's static CUDA runtime, under the license of the CUDA toolkit." >>"$stage/share/doc/kvscout/THIRD-PARTY"
 tar -C "$build" --owner=0 --group=0 --sort=name -czf "$build/$name.tar.gz" "$name"
 ls -l "$build/$name.tar.gz"
 
@@ -69,6 +80,9 @@ for root in "${roots[@]}"; do
     $name/bin/kvscout info
     $name/bin/kvscout score flat_hq4_hkv1_causal.safetensors --compare expected
     $name/bin/kvscout check --small | tail -n 1
+    $name/bin/kvscout bench --keys 20000 | tail -n 1
+    test -s $name/share/man/man1/kvscout.1
+    bash -n $name/share/bash-completion/completions/kvscout
     ./decode_loop | tail -n 1
     ./quickstart"
   rm -rf "$place"
