@@ -22,7 +22,8 @@ if [ ! -x "$venv/bin/pip" ]; then
 fi
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check "$@" 2>&1 | { grep -v '^WARNING: Location' || true; }; }
 
-pip install -q 'scikit-build-core>=0.10' 'apache-tvm-ffi>=0.1.6,<0.2' ninja pytest hypothesis numpy safetensors \
+# --no-compile: what the tests import compiles itself; the rest of torch is twenty seconds of it.
+pip install -q --no-compile 'scikit-build-core>=0.10' 'apache-tvm-ffi>=0.1.6,<0.2' ninja pytest hypothesis numpy safetensors \
   ml_dtypes matplotlib
 
 # A CPU build of torch that lies on disk is welcome; the one that pip fetches brings gigabytes of CUDA libraries.
@@ -37,8 +38,8 @@ torch_on_disk() {
 if ! "$venv/bin/python" -c 'import torch' 2>/dev/null; then
   case ${KVSCOUT_TORCH:-auto} in
     0) ;;
-    1) pip install -q torch ;;
-    *) if torch_on_disk; then pip install -q "$torch"; fi ;;
+    1) pip install -q --no-compile torch ;;
+    *) if torch_on_disk; then pip install -q --no-compile "$torch"; fi ;;
   esac
 fi
 "$venv/bin/python" -c 'import torch; print("torch", torch.__version__)' 2>/dev/null ||
