@@ -1,0 +1,144 @@
+// Lanes = keys, for few query rows (decoding): sixteen keys r + 32q, r = first .. first+3, q = 0 ..
+// 3, in the order of the 128x4 layout, so that scale bytes need no gathering.
+//
+// Bound: for sixteen keys 64 shuffles that transpose them, 48 operations that look their codes up,
+// 24 for their scales, and of each row 56 (seven a group). An Intel core does two of them a cycle:
+// 11.4 cycles a key for four rows.
+#if defined(__x86_64__)
+
+#include "cpu/vnni/layout.h"
+
+#include <cstring>
+
+namespace kvscout::cpu::vnni {
+namespace {
+
+// Block c (16 bytes) of four rows, side by side, for c = 0 .. 3.
+KVSCOUT_VNNI_INLINE void blocks_of_rows(const std::uint8_t* row, std::int64_t stride,
+                                        __m512i* out) {
+  const __m512i a = _mm512_loadu_si512(row), b = _mm512_loadu_si512(row + stride);
+  const __m512i c = _mm512_loadu_si512(row + 2 * stride), d = _mm512_loadu_si512(row + 3 * stride);
+  const __m512i x = _mm512_shuffle_i32x4(a, b, 0x88), y = _mm512_shuffle_i32x4(a, b, 0xDD);
+  const __m512i z = _mm512_shuffle_i32x4(c, d, 0x88), w = _mm512_shuffle_i32x4(c, d, 0xDD);
+  out[0] = _mm512_shuffle_i32x4(x, z, 0x88);
+  out[1] = _mm512_shuffle_i32x4(y, w, 0x88);
+  out[2] = _mm512_shuffle_i32x4(x, z, 0xDD);
+  out[3] = _mm512_shuffle_i32x4(y, w, 0xDD);
+}
+
+// The same block of keys r + 32q, q = 0 .. 3 -> its four dwords, lanes in the order of the scales.
+KVSCOUT_VNNI_INLINE void dwords_of_block(__m512i a, __m512i b, __m512i c, __m512i d,
+                                         __m512i* out) {
+  const __m512i ab0 = _mm512_unpacklo_epi32(a, b), ab1 = _mm512_unpackhi_epi32(a, b);
+  const __m512i cd0 = _mm512_unpacklo_epi32(c, d), cd1 = _mm512_unpackhi_epi32(c, d);
+  out[0] = _mm512_unpacklo_epi64(ab0, cd0);
+  out[1] = _mm512_unpackhi_epi64(ab0, cd0);
+  out[2] = _mm512_unpacklo_epi64(ab1, cd1);
+  out[3] = _mm512_unpackhi_epi64(ab1, cd1);
+}
+
+// The scales of group g from the four bytes of each lane.
+template <bool kNan>
+KVSCOUT_VNNI_INLINE __m512 scales_of(__m512i bytes, int g) {
+  const __m512i moved = g % 4 == 0   ? _mm512_slli_epi32(bytes, 20)
+                        : g % 4 == 1 ? _mm512_slli_epi32(bytes, 12)
+                        : g % 4 == 2 ? _mm512_slli_epi32(bytes, 4)
+                                     : _mm512_srli_epi32(bytes, 4);
+  const __m512i magnitude = _mm512_and_si512(moved, _mm512_set1_epi32(0x7F << 20));
+  const __m512 value = _mm512_mul_ps(_mm512_castsi512_ps(magnitude), _mm512_set1_ps(0x1p120f));
+  if (!kNan) return value;
+  const __mmask16 nan = _mm512_cmpeq_epi32_mask(magnitude, _mm512_set1_epi32(0x7F << 20));
+  return _mm512_mask_mov_ps(value, nan, _mm512_set1_ps(__builtin_nanf("")));
+}
+
+template <int kQueries, bool kNan>
+KVSCOUT_VNNI void score_rows(const QueryVector* tile, int rows, const KeySource& source,
+                             const std::int32_t* visible, float* best) {
+  const __m512i table = table_of(kDoubledPlus12);
+  const __m512i key_of_lane =
+      _mm512_setr_epi32(0, 32, 64, 96, 1, 33, 65, 97, 2, 34, 66, 98, 3, 35, 67, 99);
+  __m512 maxima[kQueries];
+  KVSCOUT_UNROLL
+  for (int r = 0; r < kQueries; ++r) maxima[r] = _mm512_set1_ps(-__builtin_inff());
+  for (int first = 0; first < 32; first += 4) {
+    __m512i blocks[4][4];  // [q][block]
+    KVSCOUT_UNROLL
+    for (int q = 0; q < 4; ++q)
+      blocks_of_rows(source.rows + (first + 32 * q) * source.stride, source.stride, blocks[q]);
+    // Row addresses are hidden, or the compiler hoists (and spills) their broadcasts.
+    const QueryRow* q[kQueries];
+    KVSCOUT_UNROLL
+    for (int r = 0; r < kQueries; ++r) {  // rows that do not exist repeat the last one
+      q[r] = reinterpret_cast<const QueryRow*>(tile + (r < rows ? r : rows - 1));
+      asm volatile("" : "+r"(q[r]));
+    }
+    __m512 logit[kQueries];
+    KVSCOUT_UNROLL
+    for (int c = 0; c < 4; ++c) {
+      __m512i dwords[4];
+      dwords_of_block(blocks[0][c], blocks[1][c], blocks[2][c], blocks[3][c], dwords);
+      const __m512i scales = _mm512_loadu_si512(source.scales + c / 2 * 512 + first * 16);
+      KVSCOUT_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const int g = 2 * c + half;
+        const Nibbles x = look_up(dwords[2 * half], table);
+        const Nibbles y = look_up(dwords[2 * half + 1], table);
+        const __m512 ks = scales_of<kNan>(scales, g);
+        KVSCOUT_UNROLL
+        for (int r = 0; r < kQueries; ++r) {
+          // Dword by dword: each becomes a broadcast memory operand; a wider load would be taken
+          // apart in integer registers and broadcast on the shuffle port.
+          const auto query = [&](int t) KVSCOUT_VNNI {
+            std::int32_t dword;
+            std::memcpy(&dword, q[r]->data[4 * g + t], 4);
+            return _mm512_set1_epi32(dword);
+          };
+          __m512i sum =
+              _mm512_dpbusd_epi32(_mm512_set1_epi32(q[r]->correction[g]), x.low, query(0));
+          sum = _mm512_dpbusd_epi32(sum, x.high, query(1));
+          sum = _mm512_dpbusd_epi32(sum, y.low, query(2));
+          sum = _mm512_dpbusd_epi32(sum, y.high, query(3));
+          const __m512 scale = _mm512_mul_ps(ks, _mm512_set1_ps(q[r]->scale[g]));
+          const __m512 value = _mm512_cvtepi32_ps(sum);
+          logit[r] = g == 0 ? _mm512_mul_ps(value, scale) : _mm512_fmadd_ps(value, scale, logit[r]);
+        }
+      }
+    }
+    KVSCOUT_UNROLL
+    for (int r = 0; r < kQueries; ++r) {
+      __mmask16 seen = 0xFFFF;
+      if (visible)
+        seen = _mm512_cmpgt_epi32_mask(
+            _mm512_set1_epi32(visible[(r < rows ? r : rows - 1) * kRows] - first), key_of_lane);
+      maxima[r] = _mm512_mask_max_ps(maxima[r], seen, logit[r], maxima[r]);
+    }
+  }
+  KVSCOUT_UNROLL
+  for (int r = 0; r < kQueries; ++r)
+    if (r < rows) best[r * kRows] = _mm512_reduce_max_ps(maxima[r]);
+}
+
+using Score = void (*)(const QueryVector*, int, const KeySource&, const std::int32_t*, float*);
+template <bool kNan>
+constexpr Score kScore[] = {score_rows<1, kNan>, score_rows<2, kNan>, score_rows<4, kNan>,
+                            score_rows<8, kNan>, score_rows<12, kNan>};
+
+}  // namespace
+
+KVSCOUT_VNNI void score_keys(const void* tile, int rows, const KeySource& source,
+                             const std::int32_t* visible, float* best) {
+  const auto* q = static_cast<const QueryVector*>(tile);
+  const Score* score = any_nan(source.scales) ? kScore<true> : kScore<false>;
+  while (rows > 0) {
+    const int step = rows < 12 ? rows : 12;
+    score[step <= 2 ? step - 1 : step <= 4 ? 2 : step <= 8 ? 3 : 4](q, step, source, visible, best);
+    q += step;
+    if (visible) visible += step * kRows;
+    best += step * kRows;
+    rows -= step;
+  }
+}
+
+}  // namespace kvscout::cpu::vnni
+
+#endif

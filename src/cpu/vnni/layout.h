@@ -1,0 +1,75 @@
+// NVFP4 x NVFP4 with the byte dot product of AVX-512 (VNNI) and its byte permutation (VBMI): Ice
+// Lake and later, Zen 4 and later. Arithmetic as in tile.h; everything that is not here comes from
+// the AVX-512 code. queries.cpp has lanes = query rows, keys.cpp lanes = keys.
+//
+// Order of a row's dwords, for queries: group by group, of each group's two dwords of codes the low
+// nibbles of the first, its high ones, then those of the second. An unpacked key keeps the low
+// nibbles of all dwords, then the high ones, so that nothing has to be interleaved.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "cpu/kernels.h"
+#include "cpu/tile.h"
+
+#define KVSCOUT_VNNI                                                                       \
+  __attribute__((                                                                          \
+      target("avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512vnni,avx512vbmi,avx2,fma," \
+             "bmi,bmi2")))
+#define KVSCOUT_VNNI_INLINE KVSCOUT_VNNI __attribute__((always_inline)) inline
+#define KVSCOUT_UNROLL _Pragma("GCC unroll 16")
+
+namespace kvscout::cpu::vnni {
+
+inline constexpr int kRows = 16;  // lanes
+
+struct alignas(64) QueryVector {
+  std::int8_t data[32][kRows][4];
+  std::int32_t correction[8][kRows];
+  float scale[8][kRows];  // a quarter of the scale
+  std::uint32_t code[8][kRows];       // only where table_is_faster()
+  alignas(64) std::uint16_t nan_rows;  // rows with a scale that `code` cannot express
+};
+
+// Where lanes are keys, a row's numbers are broadcast from memory: one row, packed densely.
+struct alignas(64) QueryRow {
+  std::int8_t data[32][4];
+  std::int32_t correction[8];
+  float scale[8];
+};
+static_assert(sizeof(QueryRow) <= sizeof(QueryVector));
+
+// 64 bytes of codes through a table: low and high nibbles. (vpermb looks at six bits of its index;
+// the table repeats every sixteen bytes.)
+struct Nibbles {
+  __m512i low, high;
+};
+KVSCOUT_VNNI_INLINE Nibbles look_up(__m512i codes, __m512i table) {
+  return {_mm512_permutexvar_epi8(codes, table),
+          _mm512_permutexvar_epi8(_mm512_srli_epi16(codes, 4), table)};
+}
+KVSCOUT_VNNI_INLINE __m512i table_of(const void* sixteen_bytes) {
+  return _mm512_broadcast_i32x4(_mm_loadu_si128(static_cast<const __m128i*>(sixteen_bytes)));
+}
+
+// Whether one of a block's 1024 scale bytes is NaN.
+KVSCOUT_VNNI_INLINE bool any_nan(const std::uint8_t* scales) {
+  const __m512i seven_bits = _mm512_set1_epi8(0x7F);
+  __m512i most = _mm512_setzero_si512();
+  for (int i = 0; i < 1024; i += 64)
+    most = _mm512_max_epu8(most, _mm512_and_si512(_mm512_loadu_si512(scales + i), seven_bits));
+  return _mm512_cmpeq_epi8_mask(most, seven_bits) != 0;
+}
+
+// pack.cpp
+void pack(const QuerySource& source, void* vector);
+// Whether scales are multiplied by a permutation and an addition (queries.cpp).
+bool table_is_faster();
+
+// keys.cpp
+void score_keys(const void* tile, int rows, const KeySource& source, const std::int32_t* visible,
+                float* best);
+
+}  // namespace kvscout::cpu::vnni

@@ -1,0 +1,78 @@
+// Queries as the kernels of this folder want them: once a call and tile.
+#if defined(__x86_64__)
+
+#include "cpu/vnni/layout.h"
+
+#include <cstring>
+
+#include "kvscout/nvfp4.h"
+
+namespace kvscout::cpu::vnni {
+namespace {
+
+KVSCOUT_VNNI_INLINE void store_row(Nibbles n, void* out) {
+  const __m512i first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  const __m512i second =
+      _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+  _mm512_storeu_si512(out, _mm512_permutex2var_epi32(n.low, first, n.high));
+  _mm512_storeu_si512(static_cast<char*>(out) + 64,
+                      _mm512_permutex2var_epi32(n.low, second, n.high));
+}
+
+// One row of queries; groups with a zero scale become zeros.
+KVSCOUT_VNNI_INLINE void unpack_query(const std::uint8_t* codes, std::uint64_t scales,
+                                      QueryRow& row) {
+  Nibbles n = look_up(_mm512_loadu_si512(codes), table_of(kDoubled));
+  const __m512i scale =
+      _mm512_and_si512(_mm512_cvtepu8_epi64(_mm_cvtsi64_si128(static_cast<long long>(scales))),
+                       _mm512_set1_epi64(0x7F));
+  const __mmask8 nonzero = _mm512_test_epi64_mask(scale, scale);
+  n.low = _mm512_maskz_mov_epi64(nonzero, n.low);
+  n.high = _mm512_maskz_mov_epi64(nonzero, n.high);
+  store_row(n, row.data);
+  const __m512i ones = _mm512_set1_epi8(1);
+  __m512i sums = _mm512_dpbusd_epi32(_mm512_setzero_si512(), ones, n.low);
+  sums = _mm512_dpbusd_epi32(sums, ones, n.high);
+  sums = _mm512_add_epi32(sums, _mm512_srli_epi64(sums, 32));  // the two dwords of a group
+  const __m256i correction =
+      _mm256_mullo_epi32(_mm512_cvtepi64_epi32(sums), _mm256_set1_epi32(-12));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(row.correction), correction);
+  for (int g = 0; g < 8; ++g)
+    row.scale[g] = 0.25f * nvfp4::e4m3_to_float(static_cast<std::uint8_t>(scales >> (8 * g)));
+}
+
+// E<<23 | m of a scale byte that is neither zero nor NaN.
+constexpr std::uint32_t code_of(std::uint8_t byte) {
+  const std::uint32_t bits = nvfp4::bits_of(nvfp4::e4m3_to_float(byte));
+  return ((bits & 0x7F800000u) - (127u << 23)) | ((bits >> 20) & 7u);
+}
+
+}  // namespace
+
+KVSCOUT_VNNI void pack(const QuerySource& source, void* vector) {
+  if (source.repeated) {
+    unpack_query(source.rows[0], source.scales[0], *static_cast<QueryRow*>(vector));
+    return;
+  }
+  auto& v = *static_cast<QueryVector*>(vector);
+  const bool table = table_is_faster();
+  v.nan_rows = 0;
+  for (int lane = 0; lane < kRows; ++lane) {
+    QueryRow row;
+    unpack_query(source.rows[lane], source.scales[lane], row);
+    for (int i = 0; i < 32; ++i) std::memcpy(v.data[i][lane], row.data[i], 4);
+    for (int g = 0; g < 8; ++g) {
+      v.correction[g][lane] = row.correction[g];
+      v.scale[g][lane] = row.scale[g];
+    }
+    for (int g = 0; table && g < 8; ++g) {
+      const std::uint8_t byte = (source.scales[lane] >> (8 * g)) & 0x7F;
+      v.code[g][lane] = byte ? code_of(byte) : 0;
+      if (byte == nvfp4::kNanScale) v.nan_rows = static_cast<std::uint16_t>(v.nan_rows | 1 << lane);
+    }
+  }
+}
+
+}  // namespace kvscout::cpu::vnni
+
+#endif
