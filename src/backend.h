@@ -1,7 +1,8 @@
 // What a back end is: a name, an answer to "do you run here", and one function an operation.
 //
-// Functions get problems that validate.cpp has accepted. They may throw Error(device_failure) and
-// nothing else. A null function means "not offered": the registry then asks the next back end.
+// Functions get problems that validate.cpp has accepted. They may throw Error(device_failure), or
+// Error(unsupported) where the environment forces what is not there; nothing else. A null function
+// means "not offered": the registry then asks the next back end.
 #pragma once
 
 #include <string>

@@ -20,7 +20,7 @@ check() {
     { direct[$1] = direct[$1] " " $2; dir = folder($1) }
     dir ~ /^include/ && $2 !~ /^kvscout\// { bad("public headers read public headers alone") }
     dir == "src" && $2 ~ /\// && $2 !~ /^kvscout\// { bad("the stages know no back end") }
-    dir == "src/cpu" && $2 !~ /^(kvscout\/|cpu\/|(backend|span|order|ieee_floats)\.h$)/ { bad("not below this back end") }
+    dir ~ /^src\/cpu(\/|$)/ && $2 !~ /^(kvscout\/|cpu\/|(backend|span|order|ieee_floats)\.h$)/ { bad("not below this back end") }
     dir == "src/cuda" && $2 !~ /^(kvscout\/|cuda\/[^\/]*$|(backend|span|order)\.h$)/ { bad("not below what GPU back ends share") }
     dir ~ /^src\/cuda\/./ {
       own = dir; sub(/^src\//, "", own)

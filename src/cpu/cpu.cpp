@@ -11,7 +11,8 @@ namespace {
 bool runs_on(int, std::string*) { return true; }
 
 std::string describe(int) {
-  std::string text = cpu::chosen_kernels().name;
+  const cpu::Kernels* chosen = cpu::find_kernels();
+  std::string text = chosen ? chosen->name : "nothing that KVSCOUT_CPU_TARGET names";
   text += " of";
   for (const cpu::Kernels* k : cpu::available_kernels()) text += std::string(" ") + k->name;
   return text + ", " + std::to_string(cpu::most_threads(0)) + " threads";
@@ -21,7 +22,7 @@ std::string describe(int) {
 
 extern const Backend cpu_backend = {
     .name = "cpu",
-    .built_for = "x86-64 SSSE3, SSE4, AVX2, AVX-512, AVX-512 VNNI; Arm NEON",
+    .built_for = KVSCOUT_BUILT_FOR,
     .run_by_authors = true,
     .device = Device::cpu,
     .runs_on = runs_on,

@@ -65,7 +65,7 @@ IndexPlan plan_index(const IndexProblem& ip, int threads) {
   plan.row_bytes = row_bytes(plan.splits);
   plan.candidate_bytes =
       plan.splits > 1 ? aligned(static_cast<std::size_t>(rows) * plan.row_bytes) : 0;
-  plan.scorer_bytes = aligned(TileScorer::scratch_bytes(p, chosen_kernels(), plan.score.rows()));
+  plan.scorer_bytes = aligned(TileScorer::scratch_bytes(p, plan.score.rows()));
   plan.strip_bytes = aligned(static_cast<std::size_t>(plan.stride()) * kStrip * 4);
   plan.scratch_bytes =
       plan.scorer_bytes + plan.strip_bytes + aligned(RowTopk::bytes(plan.rows, ip.rule.topk));
@@ -93,6 +93,7 @@ class Indexer {
   Indexer(const IndexProblem& ip, const IndexPlan& plan, void* workspace)
       : ip_(ip),
         p_(ip.score),
+        kernels_(chosen_kernels("msa_index_select_fp4")),
         plan_(plan),
         memory_(static_cast<std::byte*>(workspace)),
         tiles_(p_, plan.score.queries, workspace),
@@ -129,7 +130,7 @@ class Indexer {
            plan_.scratch_bytes * static_cast<std::size_t>(worker);
   }
   RowTopk topk(int worker) const {
-    return RowTopk(chosen_kernels(), ip_.rule,
+    return RowTopk(kernels_, ip_.rule,
                    scratch(worker) + plan_.scorer_bytes + plan_.strip_bytes, plan_.rows);
   }
   void set_ranges(const Tile& t, const Span& s, RowTopk& rows) const {
@@ -154,7 +155,7 @@ class Indexer {
     const std::int64_t limit = span.limit(tile.first + tile.count - 1, p_.requests.causal);
     const std::int64_t seen = columns_below(limit, p_.block_start, p_.block_step, p_.max_k_tiles);
     const std::int64_t end = std::min((split + 1) * plan_.columns, seen);
-    TileScorer scorer(p_, chosen_kernels(), scratch(worker), plan_.score.rows());
+    TileScorer scorer(p_, kernels_, scratch(worker), plan_.score.rows());
     auto* strip = reinterpret_cast<float*>(scratch(worker) + plan_.scorer_bytes);
     for (std::int64_t first = split * plan_.columns; first < end; first += kStrip) {
       const int columns = static_cast<int>(std::min<std::int64_t>(kStrip, end - first));
@@ -253,6 +254,7 @@ class Indexer {
 
   const IndexProblem& ip_;
   const ScoreProblem& p_;
+  const Kernels& kernels_;
   IndexPlan plan_;
   std::byte* memory_;
   TileList tiles_;

@@ -1,44 +1,53 @@
 // Which instruction sets this machine has, and the one way to force one of them.
 #include "cpu/kernels.h"
 
-#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <string>
+
+#include "kvscout/kvscout.h"
 
 namespace kvscout::cpu {
 
 namespace {
 
 struct Found {
-  std::array<const Kernels*, 9> list{};
+  std::array<const Kernels*, kMostVnniKernels + kMostHighwayKernels> list{};
   std::size_t count = 0;
   Found() {
-    count = static_cast<std::size_t>(highway_kernels(list.data() + 1));
-    if (std::strcmp(list[1]->name, "avx512") == 0) list[0] = vnni_kernels(*list[1]);
-    if (list[0])
-      ++count;
-    else
-      std::copy_n(list.begin() + 1, count, list.begin());
+    std::array<const Kernels*, kMostHighwayKernels> highway{};
+    const int plain = highway_kernels(highway.data());
+    if (std::strcmp(highway[0]->name, "avx512") == 0)
+      count = static_cast<std::size_t>(vnni_kernels(*highway[0], list.data()));
+    for (int i = 0; i < plain; ++i) list[count++] = highway[static_cast<std::size_t>(i)];
   }
 };
 
-const Found& found() {
-  static const Found result;
-  return result;
-}
-
 }  // namespace
 
-std::span<const Kernels* const> available_kernels() { return {found().list.data(), found().count}; }
+std::span<const Kernels* const> available_kernels() {
+  static const Found found;
+  return {found.list.data(), found.count};
+}
 
-const Kernels& chosen_kernels() {
+const Kernels* find_kernels() {
   const auto list = available_kernels();
   const char* forced = std::getenv("KVSCOUT_CPU_TARGET");
-  if (forced && *forced)
-    for (const Kernels* k : list)
-      if (std::strcmp(k->name, forced) == 0) return *k;
-  return *list.front();
+  if (!forced || !*forced) return list.front();
+  for (const Kernels* k : list)
+    if (std::strcmp(k->name, forced) == 0) return k;
+  return nullptr;
+}
+
+const Kernels& chosen_kernels(const char* operation) {
+  if (const Kernels* k = find_kernels()) return *k;
+  std::string names;
+  for (const Kernels* k : available_kernels())
+    names += (names.empty() ? "" : ", ") + std::string(k->name);
+  const char* forced = std::getenv("KVSCOUT_CPU_TARGET");
+  throw Error(Error::unsupported, std::string(operation) + ": KVSCOUT_CPU_TARGET: got '" +
+                                      (forced ? forced : "") + "', expected one of: " + names);
 }
 
 }  // namespace kvscout::cpu

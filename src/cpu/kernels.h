@@ -1,6 +1,6 @@
 // What one instruction set offers: plain functions over packed tiles. Tables of them are filled in
-// by simd.cpp (Highway: SSSE3 to AVX-512, NEON) and vnni.cpp (AVX-512 VNNI); the drivers above
-// never see a vector type.
+// by simd.cpp (Highway: SSSE3 to AVX-512, NEON) and by the folder vnni (AVX-512 VNNI); the drivers
+// above never see a vector type.
 //
 // A *query tile* is a row of vectors, each of `lanes` query rows side by side, every one of
 // `Route::vector_bytes`. A *key block* is one unpacked block of 128 keys. Both are opaque to the
@@ -75,11 +75,15 @@ inline constexpr int kMarkColumns = 512;  // columns of a strip, at most
 // Everything that was built and runs on this CPU, fastest first.
 std::span<const Kernels* const> available_kernels();
 
-// Filled in by simd.cpp, fastest first, at most 8; and by vnni.cpp, null where the CPU lacks it.
+// Filled in by simd.cpp and by vnni/queries.cpp: how many, fastest first.
+inline constexpr int kMostHighwayKernels = 8, kMostVnniKernels = 2;
 int highway_kernels(const Kernels** list);
-const Kernels* vnni_kernels(const Kernels& avx512);
+int vnni_kernels(const Kernels& avx512, const Kernels** list);
 
-// The first of them, or the one that the environment variable KVSCOUT_CPU_TARGET names.
-const Kernels& chosen_kernels();
+// The first of them, or the one that the environment variable KVSCOUT_CPU_TARGET names; null if
+// there is none of that name.
+const Kernels* find_kernels();
+// The same, once a call of `operation`; an unknown name is an Error.
+const Kernels& chosen_kernels(const char* operation);
 
 }  // namespace kvscout::cpu

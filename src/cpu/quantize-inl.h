@@ -1,7 +1,8 @@
 // nvfp4_quantize of one row, eight groups at a time: the largest magnitudes of eight groups become
 // one vector, their scale bytes and multipliers are computed side by side (docs/format.md section
-// 2, steps 1 to 4), then each group is multiplied, rounded to e2m1 and packed. NaN elements take
-// the scalar way.
+// 2, steps 1 to 4), then pairs of neighbours are multiplied and rounded to e2m1, the first ones in
+// one vector and the second ones in another, so that both land in their byte without shuffles. NaN
+// elements take the scalar way.
 //
 // Bound: memory; 41 bytes a group of bf16.
 #include "cpu/kernels.h"
@@ -15,6 +16,7 @@
 
 #include <hwy/highway.h>
 
+#include <array>
 #include <cstring>
 
 #include "cpu/common-inl.h"
@@ -24,7 +26,7 @@ HWY_BEFORE_NAMESPACE();
 namespace kvscout::cpu {
 namespace HWY_NAMESPACE {
 
-// Vectors that hold a group never exceed 8 lanes here, so that a group is a whole number of them.
+// Scales are computed in at most 8 lanes: those of eight groups are one vector, or two.
 using DQ = hn::CappedTag<float, 8>;
 using DIQ = hn::RebindToSigned<DQ>;
 using VQ = hn::Vec<DQ>;
@@ -32,79 +34,119 @@ using VIQ = hn::Vec<DIQ>;
 inline constexpr int kQuantLanes = static_cast<int>(hn::MaxLanes(DQ()));
 inline constexpr int kQuantVectors = 16 / kQuantLanes;
 
+template <Element kType>
+inline constexpr std::int64_t kGroupBytes = 16 * (kType == Element::f32 ? 4 : 2);
+
+// Magnitudes of fp16 in the low half of each lane, as floats.
 template <class V>
-HWY_INLINE VQ floats_of_f16_group(V bits) {
-  const DQ df;
-  const hn::RebindToUnsigned<DQ> du;
-  const hn::RebindToSigned<DQ> di;
-  const auto moved = hn::ShiftLeft<13>(hn::And(bits, hn::Set(du, 0x7FFFu)));
+HWY_INLINE auto floats_of_f16_magnitudes(V bits) {
+  const hn::DFromV<V> du;
+  const hn::RebindToFloat<decltype(du)> df;
+  const hn::RebindToSigned<decltype(du)> di;
+  const auto moved = hn::ShiftLeft<13>(bits);
   const auto value = hn::Mul(hn::BitCast(df, moved), hn::Set(df, 0x1p112f));
-  const auto special = hn::Or(moved, hn::Set(du, 0x7F800000u));
+  const auto special = hn::BitCast(df, hn::Or(moved, hn::Set(du, 0x7F800000u)));
   const auto is_special = hn::Gt(hn::BitCast(di, moved), hn::Set(di, (0x7C00 << 13) - 1));
-  const auto magnitude =
-      hn::IfThenElse(hn::RebindMask(du, is_special), special, hn::BitCast(du, value));
-  return hn::BitCast(df, hn::Or(magnitude, hn::ShiftLeft<16>(hn::And(bits, hn::Set(du, 0x8000u)))));
+  return hn::IfThenElse(hn::RebindMask(df, is_special), special, value);
 }
 
+// kLanes pairs of neighbours: magnitudes of the first and of the second ones, and their signs in
+// bits 3 and 7 (other bits: anything).
+struct Pairs {
+  VF even, odd;
+  VU32 signs;
+};
 template <Element kType>
-HWY_INLINE void load_group(const std::uint8_t* x, VQ (&out)[kQuantVectors]) {
-  const DQ df;
-  const hn::RebindToUnsigned<DQ> du;
-  const hn::Rebind<std::uint16_t, DQ> d16;
-  for (int i = 0; i < kQuantVectors; ++i) {
-    if constexpr (kType == Element::f32) {
-      out[i] = hn::LoadU(df, reinterpret_cast<const float*>(x) + i * kQuantLanes);
+HWY_INLINE Pairs load_pairs(const std::uint8_t* x) {
+  const DF df;
+  const DU32 du;
+  if constexpr (kType == Element::f32) {
+    const auto* from = reinterpret_cast<const float*>(x);
+    const VF a = hn::LoadU(df, from), b = hn::LoadU(df, from + kLanes);
+    const VF even = hn::ConcatEven(df, b, a), odd = hn::ConcatOdd(df, b, a);
+    const VU32 low = hn::And(hn::ShiftRight<28>(hn::BitCast(du, even)), hn::Set(du, 8u));
+    const VU32 high = hn::And(hn::ShiftRight<24>(hn::BitCast(du, odd)), hn::Set(du, 0x80u));
+    return {hn::Abs(even), hn::Abs(odd), hn::Or(low, high)};
+  } else {
+    const VU32 w = hn::LoadU(du, reinterpret_cast<const std::uint32_t*>(x));
+    const VU32 magnitudes = hn::And(w, hn::Set(du, 0x7FFF7FFFu));
+    const VU32 sign_bits = hn::And(w, hn::Set(du, 0x80008000u));
+    const VU32 signs = hn::Or(hn::ShiftRight<12>(sign_bits), hn::ShiftRight<24>(sign_bits));
+    if constexpr (kType == Element::bf16) {
+      return {hn::BitCast(df, hn::ShiftLeft<16>(magnitudes)),
+              hn::BitCast(df, hn::And(magnitudes, hn::Set(du, 0xFFFF0000u))), signs};
     } else {
-      const auto bits = hn::PromoteTo(
-          du, hn::LoadU(d16, reinterpret_cast<const std::uint16_t*>(x) + i * kQuantLanes));
-      out[i] = kType == Element::bf16 ? hn::BitCast(df, hn::ShiftLeft<16>(bits))
-                                      : floats_of_f16_group(bits);
+      return {floats_of_f16_magnitudes(hn::And(magnitudes, hn::Set(du, 0xFFFFu))),
+              floats_of_f16_magnitudes(hn::ShiftRight<16>(magnitudes)), signs};
     }
   }
 }
 
-// Steps 5 and 6 for numbers: e2m1, ties to even, saturating, sign kept. Below 2 the codes count
-// halves, and adding 2^22 rounds to halves, ties to even; the three codes above are counted.
-HWY_INLINE VIQ codes_of(VQ x) {
-  const DQ df;
-  const DIQ di;
-  const VQ a = hn::Abs(x);
-  const VIQ bits = hn::BitCast(di, a);  // in the order of the magnitudes
-  VIQ code = hn::Min(hn::BitCast(di, hn::Add(a, hn::Set(df, 0x1p22f))), hn::Set(di, 0x4A800004));
-  code = hn::Sub(code, hn::VecFromMask(di, hn::Gt(bits, hn::Set(di, 0x40200000))));      // > 2.5
-  code = hn::Sub(code, hn::VecFromMask(di, hn::Gt(bits, hn::Set(di, 0x40600000 - 1))));  // >= 3.5
-  code = hn::Sub(code, hn::VecFromMask(di, hn::Gt(bits, hn::Set(di, 0x40A00000))));      // > 5
-  const hn::RebindToUnsigned<DQ> du;
-  const VIQ sign = hn::BitCast(di, hn::ShiftRight<28>(hn::BitCast(du, x)));
-  return hn::Or(hn::And(code, hn::Set(di, 7)), hn::And(sign, hn::Set(di, 8)));
+// Steps 5 and 6 for magnitudes of numbers: e2m1 in the lowest three bits (others: anything), ties
+// to even, saturating. Codes count halves up to 2, wholes from 2 to 4 and twos from 4 to 6, so a
+// code is the smallest of round(2a), round(a) + 2 and round(a/2) + 4. Each comes from one addition
+// that leaves it in the low bits of the sum, with the ties of the addition: also to even.
+HWY_INLINE VU32 codes_of(VF magnitude) {
+  const DF df;
+  const DU16 d16;
+  const VF a = hn::Min(magnitude, hn::Set(df, nvfp4::kMaxCode));
+  const auto halves = hn::BitCast(d16, hn::Add(a, hn::Set(df, 0x1p22f)));
+  const auto wholes = hn::BitCast(d16, hn::Add(a, hn::Set(df, 0x1p23f + 2)));
+  const auto twos = hn::BitCast(d16, hn::Add(a, hn::Set(df, 0x1p24f + 8)));
+  return hn::BitCast(DU32(), hn::Min(halves, hn::Min(wholes, twos)));
 }
 
-// The codes of four vectors, two to a byte, low nibble = even element: 2 * kQuantLanes bytes.
-HWY_INLINE void store_codes(VIQ a, VIQ b, VIQ c, VIQ d, std::uint8_t* out) {
-  const hn::Repartition<std::uint64_t, DQ> d64;
-  const hn::Repartition<std::uint8_t, DQ> d8;
-  const auto joined = [&](VIQ x)
-                          HWY_ATTR {  // the byte of each pair of neighbours, lowest in 64 bits
-                            const auto y = hn::BitCast(d64, x);
-                            return hn::Or(y, hn::ShiftRight<28>(y));
-                          };
-  const auto ab = hn::Or(joined(a), hn::ShiftLeft<8>(joined(b)));
-  const auto cd = hn::Or(joined(c), hn::ShiftLeft<8>(joined(d)));
-  const auto all = hn::BitCast(d8, hn::Or(ab, hn::ShiftLeft<16>(cd)));
-  alignas(16) static constexpr std::uint8_t kPick[16] = {0, 8, 1, 9, 2, 10, 3, 11,
-                                                         0, 8, 1, 9, 2, 10, 3, 11};
-  const auto picked = hn::TableLookupBytes(all, hn::LoadDup128(d8, kPick));
-#if HWY_MAX_BYTES >= 32  // words of the two halves take turns
-  const hn::FixedTag<std::uint16_t, 8> d16;
-  const hn::Half<decltype(d8)> half;
-  const auto low = hn::BitCast(d16, hn::LowerHalf(half, picked));
-  const auto high = hn::BitCast(d16, hn::UpperHalf(half, picked));
-  hn::StoreU(hn::BitCast(half, hn::InterleaveLower(d16, low, high)), half, out);
-#else
-  const hn::FixedTag<std::uint8_t, 8> eight;
-  hn::StoreU(hn::LowerHalf(eight, picked), eight, out);
-#endif
+// The byte of each pair: low nibble = the first.
+HWY_INLINE VU32 bytes_of(const Pairs& x, VF multiplier) {
+  const DU32 du;
+  const VU32 low = codes_of(hn::Mul(x.even, multiplier));
+  const VU32 high = codes_of(hn::Mul(x.odd, multiplier));
+  const VU32 codes = hn::And(hn::Or(low, hn::ShiftLeft<4>(high)), hn::Set(du, 0x77u));
+  return hn::OrAnd(codes, x.signs, hn::Set(du, 0x88u));
 }
+
+// Four vectors with one byte a lane, as bytes in the order of the lanes.
+HWY_INLINE void store_bytes(VU32 a, VU32 b, VU32 c, VU32 d, std::uint8_t* out) {
+  const DU32 du;
+  const DU8 d8;
+  const VU32 ab = hn::Or(a, hn::ShiftLeft<8>(b)), cd = hn::Or(c, hn::ShiftLeft<8>(d));
+  const VU8 all = hn::BitCast(d8, hn::Or(ab, hn::ShiftLeft<16>(cd)));
+  alignas(16) static constexpr std::uint8_t kTransposed[16] = {0, 4, 8,  12, 1, 5, 9,  13,
+                                                               2, 6, 10, 14, 3, 7, 11, 15};
+  const VU32 dwords = hn::BitCast(du, hn::TableLookupBytes(all, hn::LoadDup128(d8, kTransposed)));
+  constexpr int kBlocks = kLanes / 4;  // dword n of block i belongs to vector n
+  alignas(64) static constexpr auto kPlace = [] {
+    std::array<std::int32_t, kLanes> place{};
+    for (int i = 0; i < kLanes; ++i) place[i] = i % kBlocks * 4 + i / kBlocks;
+    return place;
+  }();
+  const VU32 sorted = kBlocks == 1
+                          ? dwords
+                          : hn::TableLookupLanes(dwords, hn::SetTableIndices(du, kPlace.data()));
+  hn::StoreU(hn::BitCast(d8, sorted), d8, out);
+}
+
+template <Element kType>
+HWY_INLINE void codes_of_eight(const std::uint8_t* row, const float* multiplier,
+                               std::uint8_t* codes) {
+  const DF df;
+  constexpr int kVectors = 64 / kLanes;  // of pairs
+  for (int v = 0; v < kVectors; v += 4) {
+    VU32 bytes[4];
+    HWY_UNROLL(4)
+    for (int i = 0; i < 4; ++i) {
+      const float* of_group = multiplier + (v + i) * kLanes / 8;
+      VF factor = hn::Set(df, of_group[0]);
+      if constexpr (kLanes == 16)
+        factor = hn::IfThenElse(hn::FirstN(df, 8), factor, hn::Set(df, of_group[1]));
+      bytes[i] = bytes_of(
+          load_pairs<kType>(row + (v + i) * kLanes * (kType == Element::f32 ? 8 : 4)), factor);
+    }
+    store_bytes(bytes[0], bytes[1], bytes[2], bytes[3], codes + v * kLanes);
+  }
+}
+
+// ---- the largest magnitudes of eight groups ----------------------------------------------------
 
 // The largest of each of four vectors' lanes: one 128-bit block a block.
 HWY_INLINE VIQ largest_of_four(VIQ a, VIQ b, VIQ c, VIQ d) {
@@ -116,6 +158,73 @@ HWY_INLINE VIQ largest_of_four(VIQ a, VIQ b, VIQ c, VIQ d) {
       hn::BitCast(d64, hn::Max(hn::InterleaveLower(di, c, d), hn::InterleaveUpper(di, c, d)));
   return hn::Max(hn::BitCast(di, hn::InterleaveLower(d64, ab, cd)),
                  hn::BitCast(di, hn::InterleaveUpper(d64, ab, cd)));
+}
+
+// Of floats, as integers: their order is that of the magnitudes, with NaN on top.
+HWY_INLINE void largest_of_floats(const std::uint8_t* row, VIQ (&amax)[8 / kQuantLanes]) {
+  const DQ df;
+  const DIQ di;
+  VIQ largest[8];
+  HWY_UNROLL(8)
+  for (int g = 0; g < 8; ++g) {
+    const auto* x = reinterpret_cast<const float*>(row + g * 64);
+    largest[g] = hn::BitCast(di, hn::Abs(hn::LoadU(df, x)));
+    for (int i = 1; i < kQuantVectors; ++i)
+      largest[g] =
+          hn::Max(largest[g], hn::BitCast(di, hn::Abs(hn::LoadU(df, x + i * kQuantLanes))));
+  }
+  const VIQ low = largest_of_four(largest[0], largest[1], largest[2], largest[3]);
+  const VIQ high = largest_of_four(largest[4], largest[5], largest[6], largest[7]);
+#if HWY_MAX_BYTES >= 32
+  amax[0] = hn::Max(hn::ConcatLowerLower(di, high, low), hn::ConcatUpperUpper(di, high, low));
+#else
+  amax[0] = low;
+  amax[1] = high;
+#endif
+}
+
+// Of 16-bit floats, as 16-bit integers: eight vectors become one by interleaving in 128-bit blocks.
+template <Element kType>
+HWY_INLINE void largest_of_halves(const std::uint8_t* row, VIQ (&amax)[8 / kQuantLanes]) {
+  const hn::CappedTag<std::int16_t, 16> d16;
+  const hn::Repartition<std::int32_t, decltype(d16)> d32;
+  const hn::Repartition<std::int64_t, decltype(d16)> d64;
+  constexpr int kWords = static_cast<int>(hn::MaxLanes(d16));
+  const auto magnitude = hn::Set(d16, std::int16_t{0x7FFF});
+  hn::Vec<decltype(d16)> x[8];
+  HWY_UNROLL(8)
+  for (int g = 0; g < 8; ++g) {
+    const auto* from = reinterpret_cast<const std::int16_t*>(row + g * 32);
+    x[g] = hn::And(hn::LoadU(d16, from), magnitude);
+    if constexpr (kWords == 8) x[g] = hn::Max(x[g], hn::And(hn::LoadU(d16, from + 8), magnitude));
+  }
+  const auto merged = [&](auto d, auto a, auto b) HWY_ATTR {
+    const auto low = hn::InterleaveLower(d, hn::BitCast(d, a), hn::BitCast(d, b));
+    const auto high = hn::InterleaveUpper(d, hn::BitCast(d, a), hn::BitCast(d, b));
+    return hn::Max(hn::BitCast(d16, low), hn::BitCast(d16, high));
+  };
+  const auto a = merged(d32, merged(d16, x[0], x[1]), merged(d16, x[2], x[3]));
+  const auto b = merged(d32, merged(d16, x[4], x[5]), merged(d16, x[6], x[7]));
+  const auto all = merged(d64, a, b);  // [group] in each 128-bit block
+  const hn::FixedTag<std::int16_t, 8> eight;
+#if HWY_MAX_BYTES >= 32
+  const auto words = hn::Max(hn::LowerHalf(eight, all), hn::UpperHalf(eight, all));
+  const auto parts = [&](int) HWY_ATTR { return words; };
+#else
+  const hn::Half<decltype(eight)> four;
+  const auto parts = [&](int i) HWY_ATTR {
+    return i == 0 ? hn::LowerHalf(four, all) : hn::UpperHalf(four, all);
+  };
+  (void)eight;
+#endif
+  const DIQ di;
+  const hn::RebindToUnsigned<DIQ> du;
+  for (int i = 0; i < 8 / kQuantLanes; ++i) {
+    const VIQ bits = hn::PromoteTo(di, parts(i));
+    amax[i] = kType == Element::bf16
+                  ? hn::ShiftLeft<16>(bits)
+                  : hn::BitCast(di, floats_of_f16_magnitudes(hn::BitCast(du, bits)));
+  }
 }
 
 // Step 2 and 3: float_to_e4m3 of nvfp4.h, for values that are not NaN.
@@ -135,14 +244,20 @@ HWY_INLINE auto scale_bytes_of(V scale) {
 }
 
 template <Element kType>
-HWY_INLINE void floats_of_group(const std::uint8_t* row, float* out) {
-  VQ v[kQuantVectors];
-  load_group<kType>(row, v);
-  for (int i = 0; i < kQuantVectors; ++i) hn::StoreU(v[i], DQ(), out + i * kQuantLanes);
+HWY_NOINLINE void floats_of_group(const std::uint8_t* row, float* out) {
+  for (int i = 0; i < 16; ++i) {
+    if constexpr (kType == Element::f32) {
+      std::memcpy(out + i, row + 4 * i, 4);
+    } else {
+      std::uint16_t bits;
+      std::memcpy(&bits, row + 2 * i, 2);
+      out[i] = kType == Element::bf16 ? bf16_to_float(bits) : f16_to_float(bits);
+    }
+  }
 }
 
 // One group by the scalar definition: where there is a NaN, and at the end of odd rows.
-inline std::uint8_t quantize_plain(const float* x, float global, std::uint8_t* codes) {
+HWY_NOINLINE std::uint8_t quantize_plain(const float* x, float global, std::uint8_t* codes) {
   float amax = 0;
   bool any = false;
   for (int i = 0; i < 16; ++i) {
@@ -163,28 +278,14 @@ inline std::uint8_t quantize_plain(const float* x, float global, std::uint8_t* c
 template <Element kType>
 HWY_INLINE bool scales_of_eight(const std::uint8_t* row, float global, float inverse_global,
                                 float* multiplier, std::uint8_t* scales) {
-  constexpr std::int64_t kBytes = 16 * (kType == Element::f32 ? 4 : 2);
   const DQ df;
   const DIQ di;
   const hn::Rebind<std::uint8_t, DQ> few_bytes;
-  // Magnitudes as integers: their order is that of the floats, with NaN on top.
-  VIQ largest[8];
-  for (int g = 0; g < 8; ++g) {
-    VQ v[kQuantVectors];
-    load_group<kType>(row + g * kBytes, v);
-    largest[g] = hn::BitCast(di, hn::Abs(v[0]));
-    for (int i = 1; i < kQuantVectors; ++i)
-      largest[g] = hn::Max(largest[g], hn::BitCast(di, hn::Abs(v[i])));
-  }
-  const VIQ low = largest_of_four(largest[0], largest[1], largest[2], largest[3]);
-  const VIQ high = largest_of_four(largest[4], largest[5], largest[6], largest[7]);
   VIQ amax[8 / kQuantLanes];
-#if HWY_MAX_BYTES >= 32
-  amax[0] = hn::Max(hn::ConcatLowerLower(di, high, low), hn::ConcatUpperUpper(di, high, low));
-#else
-  amax[0] = low;
-  amax[1] = high;
-#endif
+  if constexpr (kType == Element::f32)
+    largest_of_floats(row, amax);
+  else
+    largest_of_halves<kType>(row, amax);
   bool numbers = true;
   for (int i = 0; i < 8 / kQuantLanes; ++i) {
     numbers &= hn::AllFalse(di, hn::Gt(amax[i], hn::Set(di, 0x7F800000)));
@@ -202,27 +303,9 @@ HWY_INLINE bool scales_of_eight(const std::uint8_t* row, float global, float inv
 }
 
 template <Element kType>
-HWY_INLINE void codes_of_eight(const std::uint8_t* row, const float* multiplier,
-                               std::uint8_t* codes) {
-  constexpr std::int64_t kBytes = 16 * (kType == Element::f32 ? 4 : 2);
-  const DQ df;
-  for (int g = 0; g < 8; g += 4 / kQuantVectors) {
-    VIQ code[4];
-    for (int n = 0; n < 4 / kQuantVectors; ++n) {
-      VQ v[kQuantVectors];
-      load_group<kType>(row + (g + n) * kBytes, v);
-      const VQ factor = hn::Set(df, multiplier[g + n]);
-      for (int i = 0; i < kQuantVectors; ++i)
-        code[n * kQuantVectors + i] = codes_of(hn::Mul(v[i], factor));
-    }
-    store_codes(code[0], code[1], code[2], code[3], codes + g * 8);
-  }
-}
-
-template <Element kType>
 HWY_INLINE void quantize_groups(const std::uint8_t* row, std::int64_t groups, float global,
                                 std::uint8_t* codes, std::uint8_t* scales) {
-  constexpr std::int64_t kBytes = 16 * (kType == Element::f32 ? 4 : 2);
+  constexpr std::int64_t kBytes = kGroupBytes<kType>;
   const float inverse_global = 1.0f / global;
   // Scales of several eights first: the way to a multiplier is long, and a single one would leave
   // the processor waiting for it.

@@ -27,8 +27,9 @@ void place_scales(const QuantizeProblem& p, std::int64_t row, std::int64_t group
   if (p.layout == SfLayout::layout_linear) {
     std::memcpy(p.scales + row * groups + group, bytes, static_cast<std::size_t>(count));
   } else {  // four groups are neighbours in both tiled layouts
-    for (std::int64_t g = 0; g < count; g += 4)
-      std::memcpy(p.scales + scale_layout::offset(p.layout, row, group + g, groups), bytes + g, 4);
+    std::uint8_t* to = p.scales + scale_layout::offset(p.layout, row, group, groups);
+    const std::int64_t step = scale_layout::offset(p.layout, 0, 4, groups);
+    for (std::int64_t g = 0; g < count; g += 4, to += step) std::memcpy(to, bytes + g, 4);
   }
 }
 
@@ -72,7 +73,7 @@ void quantize_rows(const QuantizeProblem& p, float global, const Kernels& kernel
 }  // namespace
 
 void quantize(const QuantizeProblem& p, const Launch& l) {
-  const Kernels& kernels = chosen_kernels();
+  const Kernels& kernels = chosen_kernels("nvfp4_quantize");
   const float global = value_of(p.global);
   const std::int64_t rows = scale_layout::padded_rows(p.layout, p.rows);
   const std::int64_t step =
@@ -83,7 +84,7 @@ void quantize(const QuantizeProblem& p, const Launch& l) {
 }
 
 void append(const AppendProblem& p, const Launch& l) {
-  const Kernels& kernels = chosen_kernels();
+  const Kernels& kernels = chosen_kernels("msa_index_append_fp4");
   const float global = value_of(p.global);
   const bool legal = nvfp4::is_legal_global(global);
   const std::int64_t step = 128;

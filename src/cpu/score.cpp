@@ -74,7 +74,7 @@ struct Workspace {
 
 Workspace workspace_of(const ScoreProblem& p, const Launch& l, const ScorePlan& plan) {
   return {aligned(TileList::bytes(p.requests.batch)),
-          aligned(TileScorer::scratch_bytes(p, chosen_kernels(), plan.rows())),
+          aligned(TileScorer::scratch_bytes(p, plan.rows())),
           plan_score(p, most_threads(l.threads)).workers};
 }
 
@@ -85,7 +85,7 @@ std::size_t score_workspace(const ScoreProblem& p, const Launch& l) {
 }
 
 void score(const ScoreProblem& p, const Launch& l) {
-  const Kernels& kernels = chosen_kernels();
+  const Kernels& kernels = chosen_kernels("msa_proxy_score");
   const ScorePlan plan = plan_score(p, thread_count(l.threads));
   const Workspace w = workspace_of(p, l, plan);
   auto* memory = static_cast<std::byte*>(l.workspace);
@@ -134,7 +134,7 @@ void score(const ScoreProblem& p, const Launch& l) {
 
 std::string explain_score(const ScoreProblem& p, const Launch& l) {
   const ScorePlan plan = plan_score(p, thread_count(l.threads));
-  const Kernels& k = chosen_kernels();
+  const Kernels& k = chosen_kernels("explain");
   const auto number = [](std::int64_t n) { return std::to_string(n); };
   return std::string(k.name) + ", tiles of " + number(plan.queries) + " queries x " +
          number(plan.heads) + " heads, " + number(plan.passes) + " passes, runs of " +

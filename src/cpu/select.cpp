@@ -1,10 +1,10 @@
-// msa_topk_select: 64 tokens of one head at a time are copied into a strip (columns that lie a page
-// apart would fall into the same cache sets) and offered to topk.h.
+// msa_topk_select: 32 tokens of one head at a time are copied into a strip (columns that lie a page
+// apart would fall into the same cache sets) and offered to topk.h. While that works on one strip,
+// the next one is asked for: no hardware prefetcher follows columns.
 //
 // Bound: one streaming read of the scores.
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 #include "cpu/operations.h"
 #include "cpu/threads.h"
@@ -14,63 +14,104 @@
 namespace kvscout::cpu {
 namespace {
 
-constexpr int kTokens = 64, kColumns = kMarkColumns;
-constexpr int kAhead = 12;                      // columns to ask for ahead
+constexpr int kTokens = 32, kColumns = kMarkColumns;
+constexpr int kAhead = 12;                      // columns to ask for ahead, from the second cache
 constexpr int kOctet = kColumns * 8 + 16;       // not a multiple of the cache's period
-constexpr std::size_t kStateBytes = 60 * 1024;  // RowTopk of 64 rows, topk 64
+constexpr std::size_t kStateBytes = 30 * 1024;  // RowTopk of 32 rows, topk 64
+constexpr std::int64_t kMostStrips = 16;        // strips of a task
 
 struct alignas(64) Scratch {
   float strip[kTokens / 8][kOctet];
   std::byte state[kStateBytes];
 };
 
-void select_tokens(const SelectProblem& p, std::int64_t head, std::int64_t first, int tokens,
-                   const Kernels& kernels, Scratch& scratch) {
-  RowTopk rows(kernels, p.rule, scratch.state, kTokens);
-  std::int64_t most = 0;
-  for (int i = 0; i < tokens; ++i) {
-    const std::int64_t n = clamp(p.valids ? p.valids[first + i] : p.valid, 0, p.tiles);
-    rows.ranges()[i] = row_range(p.rule, n);
-    most = std::max(most, n);
+class Selector {
+ public:
+  Selector(const SelectProblem& p, const Kernels& kernels, std::int64_t head, Scratch& scratch)
+      : p_(p),
+        scratch_(scratch),
+        scores_(p.scores + head * p.head_stride),
+        ids_(p.out.ids + head * p.out.head_stride),
+        rows_(kernels, p.rule, scratch.state, kTokens) {}
+
+  // Tokens [first, last), strip by strip.
+  void run(std::int64_t first, std::int64_t last) {
+    for (std::int64_t t = first; t < last; t += kTokens)
+      strip(t, static_cast<int>(std::min<std::int64_t>(kTokens, last - t)), last);
   }
-  rows.start(tokens);
-  const int padded = (tokens + 7) / 8 * 8;
-  for (std::int64_t c0 = 0; c0 < most; c0 += kColumns) {
-    const int columns = static_cast<int>(std::min<std::int64_t>(kColumns, most - c0));
+
+ private:
+  void strip(std::int64_t first, int tokens, std::int64_t last) {
+    std::int64_t most = 0;
+    for (int i = 0; i < tokens; ++i) {
+      const std::int64_t n = clamp(p_.valids ? p_.valids[first + i] : p_.valid, 0, p_.tiles);
+      rows_.ranges()[i] = row_range(p_.rule, n);
+      most = std::max(most, n);
+    }
+    rows_.start(tokens);
+    for (std::int64_t c0 = 0; c0 < most; c0 += kColumns) {
+      const int columns = static_cast<int>(std::min<std::int64_t>(kColumns, most - c0));
+      copy(first, tokens, c0, columns);
+      const bool same = c0 + columns < most;  // the next columns, or the next tokens
+      rows_.add(scratch_.strip[0], kOctet, c0, columns,
+                same ? ahead(first, last, c0 + columns, most)
+                     : ahead(first + tokens, last, 0, std::min<std::int64_t>(kColumns, most)));
+    }
+    for (int i = 0; i < tokens; ++i)
+      rows_.store(i, ids_ + (first + i) * p_.out.token_stride, p_.out.rank_stride, nullptr, 0);
+  }
+
+  const float* at(std::int64_t column, std::int64_t token) const {
+    return scores_ + column * p_.tile_stride + token * p_.token_stride;
+  }
+
+  void copy(std::int64_t first, int tokens, std::int64_t c0, int columns) {
+    const int padded = (tokens + 7) / 8 * 8;
     for (int c = 0; c < columns; ++c) {
-      const float* from =
-          p.scores + head * p.head_stride + (c0 + c) * p.tile_stride + first * p.token_stride;
-      if (p.token_stride == 1 && tokens == kTokens) {  // whole lines, a page apart: asked for ahead
-        const char* ahead = reinterpret_cast<const char*>(
-            from + (c + kAhead < columns ? kAhead : 0) * p.tile_stride);
-        for (int line = 0; line < 4; ++line) __builtin_prefetch(ahead + 64 * line);
+      const float* from = at(c0 + c, first);
+      if (p_.token_stride == 1 && tokens == kTokens) {  // whole lines
+        const auto* soon = reinterpret_cast<const char*>(
+            from + (c + kAhead < columns ? kAhead : 0) * p_.tile_stride);
+        for (int b = 0; b < kTokens * 4; b += 64) __builtin_prefetch(soon + b);
         for (int o = 0; o < kTokens / 8; ++o)
-          std::memcpy(&scratch.strip[o][8 * c], from + 8 * o, 32);
+          std::memcpy(&scratch_.strip[o][8 * c], from + 8 * o, 32);
       } else {
         for (int i = 0; i < tokens; ++i)
-          scratch.strip[i / 8][8 * c + i % 8] = from[i * p.token_stride];
+          scratch_.strip[i / 8][8 * c + i % 8] = from[i * p_.token_stride];
       }
-      for (int i = tokens; i < padded; ++i) scratch.strip[i / 8][8 * c + i % 8] = 0;
+      for (int i = tokens; i < padded; ++i) scratch_.strip[i / 8][8 * c + i % 8] = 0;
     }
-    rows.add(scratch.strip[0], kOctet, c0, columns);
   }
-  for (int i = 0; i < tokens; ++i)
-    rows.store(i, p.out.ids + (first + i) * p.out.token_stride + head * p.out.head_stride,
-               p.out.rank_stride, nullptr, 0);
-}
+
+  // Columns [c0, end) of the strip at `first`; nothing if it belongs to nobody's task, or is not dense.
+  Ahead ahead(std::int64_t first, std::int64_t last, std::int64_t c0, std::int64_t end) const {
+    if (first + kTokens > last || p_.token_stride != 1) return {};
+    const int columns = static_cast<int>(std::min<std::int64_t>(kColumns, end - c0));
+    return {reinterpret_cast<const char*>(at(c0, first)), p_.tile_stride * 4, columns,
+            (columns + kTokens - 1) / kTokens, kTokens * 4};
+  }
+
+  const SelectProblem& p_;
+  Scratch& scratch_;
+  const float* scores_;
+  std::int32_t* ids_;
+  RowTopk rows_;
+};
 
 }  // namespace
 
 void select(const SelectProblem& p, const Launch& l) {
-  static_assert(sizeof(Scratch) < 256 * 1024, "lives on the stack of a worker");
-  const Kernels& kernels = chosen_kernels();
-  const std::int64_t runs = (p.tokens + kTokens - 1) / kTokens;
-  for_each_task(thread_count(l.threads), runs * p.heads, [&](int, std::int64_t task) {
+  static_assert(sizeof(Scratch) < 100 * 1024, "lives on the stack of a worker");
+  const Kernels& kernels = chosen_kernels("msa_topk_select");
+  const int threads = thread_count(l.threads);
+  const std::int64_t strips = (p.tokens + kTokens - 1) / kTokens;
+  const std::int64_t together =
+      std::clamp<std::int64_t>(strips * p.heads / (8 * threads), 1, kMostStrips);
+  const std::int64_t runs = (strips + together - 1) / together, step = together * kTokens;
+  for_each_task(threads, runs * p.heads, [&](int, std::int64_t task) {
     Scratch scratch;
-    const std::int64_t first = task % runs * kTokens;
-    select_tokens(p, task / runs, first,
-                  static_cast<int>(std::min<std::int64_t>(kTokens, p.tokens - first)), kernels,
-                  scratch);
+    const std::int64_t first = task % runs * step;
+    Selector(p, kernels, task / runs, scratch).run(first, std::min(first + step, p.tokens));
   });
 }
 

@@ -32,11 +32,15 @@ constexpr std::size_t kCodesCopy = kBlock * nvfp4::kRowBytes,
 
 }  // namespace
 
-std::size_t TileScorer::scratch_bytes(const ScoreProblem& p, const Kernels& k, int rows) {
-  const Route& route = route_of(p, k);
-  const auto vectors = static_cast<std::size_t>(vectors_for(k, rows));
-  return rounded(vectors * route.vector_bytes) + rounded(route.block_bytes) + kCodesCopy +
-         kScalesCopy + 2 * rounded(vectors * k.lanes * 4);
+std::size_t TileScorer::scratch_bytes(const ScoreProblem& p, int rows) {
+  std::size_t most = 0;
+  for (const Kernels* k : available_kernels()) {
+    const Route& route = route_of(p, *k);
+    const auto vectors = static_cast<std::size_t>(vectors_for(*k, rows));
+    most = std::max(most, rounded(vectors * route.vector_bytes) + rounded(route.block_bytes) +
+                              kCodesCopy + kScalesCopy + 2 * rounded(vectors * k->lanes * 4));
+  }
+  return most;
 }
 
 TileScorer::TileScorer(const ScoreProblem& p, const Kernels& k, void* scratch, int rows)

@@ -24,7 +24,8 @@ struct Tile {
 
 class TileScorer {
  public:
-  static std::size_t scratch_bytes(const ScoreProblem&, const Kernels&, int rows);
+  // Enough for every instruction set, so that a size holds whichever is chosen later.
+  static std::size_t scratch_bytes(const ScoreProblem&, int rows);
   TileScorer(const ScoreProblem&, const Kernels&, void* scratch, int rows);
 
   // Packs the queries of a tile. `span` is that of the tile's request.

@@ -80,22 +80,28 @@ void RowTopk::add_marked(int row, const float* scores_of_row, std::int64_t first
   std::int32_t* ids = ids_ + static_cast<std::int64_t>(row) * kept_;
   alignas(32) float score[kMaxCandidates + 8];
   alignas(32) std::int32_t larger[kMaxCandidates + 8];
-  std::int32_t id[kMaxCandidates];
+  std::int32_t id[kMaxCandidates + 8];
   int count = counts_[row];
   std::copy(scores, scores + count, score);
   std::copy(ids, ids + count, id);
+  // Branches that depend on scores would be mispredicted every other time; so every word gives four
+  // candidates, of which as many count as it has bits.
+  const auto take = [&](int place, int t) {
+    score[place] = scores_of_row[8 * t];
+    id[place] = static_cast<std::int32_t>(first + t);
+  };
   for (int c = 0; c < columns; c += 64) {
     std::uint64_t word;
     std::memcpy(&word, bits + c / 8, 8);
-    if (count + std::popcount(word) > kMaxCandidates) {  // many ties: the plain way
+    const int marked = std::popcount(word);
+    if (count + marked > kMaxCandidates) {  // many ties: the plain way
       add_plainly(row, scores_of_row, first, columns);
       return;
     }
-    for (; word; word &= word - 1) {
-      const int t = c + std::countr_zero(word);
-      score[count] = scores_of_row[8 * t];
-      id[count++] = static_cast<std::int32_t>(first + t);
-    }
+    constexpr std::uint64_t kLast = std::uint64_t{1} << 63;
+    for (int i = 0; i < 4; ++i, word &= word - 1) take(count + i, c + std::countr_zero(word | kLast));
+    for (int i = 4; i < marked; ++i, word &= word - 1) take(count + i, c + std::countr_zero(word));
+    count += marked;
   }
   std::fill(score + count, score + (count + 7) / 8 * 8, kLowest);
   kernels_.count_larger(score, count, larger);
@@ -113,11 +119,15 @@ void RowTopk::add_marked(int row, const float* scores_of_row, std::int64_t first
   if (chosen <= room) ties = chosen;
   int kept = 0;
   for (int i = 0; i < count; ++i) {
-    const bool in = larger[i] < lowest || (larger[i] == lowest && ties-- > 0);
-    if (!in) continue;
-    scores[kept] = score[i];
-    ids[kept++] = id[i];
+    const int tie = larger[i] == lowest;
+    const int in = (larger[i] < lowest) | (tie & (ties > 0));
+    ties -= tie;
+    score[kept] = score[i];
+    id[kept] = id[i];
+    kept += in;
   }
+  std::copy(score, score + kept, scores);
+  std::copy(id, id + kept, ids);
   counts_[row] = kept;
 }
 
@@ -128,7 +138,8 @@ void RowTopk::add_plainly(int row, const float* scores_of_row, std::int64_t firs
     offer(row, scores_of_row[8 * (t - first)], t);
 }
 
-void RowTopk::add(float* strip, std::int64_t octet_stride, std::int64_t first, int columns) {
+void RowTopk::add(float* strip, std::int64_t octet_stride, std::int64_t first, int columns,
+                  Ahead ahead) {
   const std::int64_t end = first + columns;
   for (int r0 = 0; r0 < rows_; r0 += 8) {
     float* octet = strip + r0 / 8 * octet_stride;
@@ -166,6 +177,7 @@ void RowTopk::add(float* strip, std::int64_t octet_stride, std::int64_t first, i
     alignas(64) std::uint8_t bits[8][kMarkColumns / 8];
     kernels_.mark(octet, columns, floors, bits[0]);
     for (int i = 0; i < rows; ++i) {
+      ahead.ask();
       if (plain[i])
         add_plainly(r0 + i, octet + i, first, columns);
       else

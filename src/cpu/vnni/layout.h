@@ -29,7 +29,7 @@ struct alignas(64) QueryVector {
   std::int8_t data[32][kRows][4];
   std::int32_t correction[8][kRows];
   float scale[8][kRows];  // a quarter of the scale
-  std::uint32_t code[8][kRows];       // only where table_is_faster()
+  std::uint32_t code[8][kRows];       // where scales go through a table
   alignas(64) std::uint16_t nan_rows;  // rows with a scale that `code` cannot express
 };
 
@@ -63,10 +63,9 @@ KVSCOUT_VNNI_INLINE bool any_nan(const std::uint8_t* scales) {
   return _mm512_cmpeq_epi8_mask(most, seven_bits) != 0;
 }
 
-// pack.cpp
-void pack(const QuerySource& source, void* vector);
-// Whether scales are multiplied by a permutation and an addition (queries.cpp).
-bool table_is_faster();
+// pack.cpp; with and without QueryVector::code.
+template <bool kTable>
+KVSCOUT_VNNI void pack(const QuerySource& source, void* vector);
 
 // keys.cpp
 void score_keys(const void* tile, int rows, const KeySource& source, const std::int32_t* visible,

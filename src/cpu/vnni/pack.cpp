@@ -49,13 +49,13 @@ constexpr std::uint32_t code_of(std::uint8_t byte) {
 
 }  // namespace
 
+template <bool kTable>
 KVSCOUT_VNNI void pack(const QuerySource& source, void* vector) {
   if (source.repeated) {
     unpack_query(source.rows[0], source.scales[0], *static_cast<QueryRow*>(vector));
     return;
   }
   auto& v = *static_cast<QueryVector*>(vector);
-  const bool table = table_is_faster();
   v.nan_rows = 0;
   for (int lane = 0; lane < kRows; ++lane) {
     QueryRow row;
@@ -65,13 +65,16 @@ KVSCOUT_VNNI void pack(const QuerySource& source, void* vector) {
       v.correction[g][lane] = row.correction[g];
       v.scale[g][lane] = row.scale[g];
     }
-    for (int g = 0; table && g < 8; ++g) {
+    for (int g = 0; kTable && g < 8; ++g) {
       const std::uint8_t byte = (source.scales[lane] >> (8 * g)) & 0x7F;
       v.code[g][lane] = byte ? code_of(byte) : 0;
       if (byte == nvfp4::kNanScale) v.nan_rows = static_cast<std::uint16_t>(v.nan_rows | 1 << lane);
     }
   }
 }
+
+template void pack<false>(const QuerySource&, void*);
+template void pack<true>(const QuerySource&, void*);
 
 }  // namespace kvscout::cpu::vnni
 

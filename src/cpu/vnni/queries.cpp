@@ -20,14 +20,6 @@
 
 namespace kvscout::cpu::vnni {
 
-bool table_is_faster() {
-  static const bool answer = [] {
-    __builtin_cpu_init();
-    return !__builtin_cpu_is("intel");
-  }();
-  return answer;
-}
-
 namespace {
 
 // For each scale byte the words of the comment above.
@@ -36,9 +28,10 @@ struct alignas(64) Products {
 };
 constexpr Products make_products() {
   Products p{};
-  for (unsigned byte = 1; byte < nvfp4::kNanScale; ++byte)
+  for (unsigned byte = 0; byte < nvfp4::kNanScale; ++byte)
     for (unsigned m = 0; m < 16; ++m) {
-      const float value = nvfp4::e4m3_to_float(static_cast<std::uint8_t>(byte));
+      // A zero scale has zero data; its product may be anything but an infinity or a NaN.
+      const float value = byte ? nvfp4::e4m3_to_float(static_cast<std::uint8_t>(byte)) : 1.0f;
       p.word[byte][m] =
           nvfp4::bits_of(0.25f * value * (1.0f + static_cast<float>(m % 8) / 8.0f)) - m % 8;
     }
@@ -66,6 +59,7 @@ KVSCOUT_VNNI void fold_zero_scales(const KeySource& source, KeyBlock& b) {
 }
 
 // Data of keys that do not exist is whatever was there: integers all the same, and nobody sees them.
+template <bool kTable>
 KVSCOUT_VNNI void unpack(const KeySource& source, void* block) {
   auto& b = *static_cast<KeyBlock*>(block);
   const __m512i table = table_of(kDoubledPlus12);
@@ -75,7 +69,7 @@ KVSCOUT_VNNI void unpack(const KeySource& source, void* block) {
     _mm512_store_si512(b.data[j] + 64, n.high);
   }
   const bool nan = any_nan(source.scales);
-  b.table = !nan && table_is_faster();
+  b.table = kTable && !nan;
   __mmask16 zeros = 0;
   for (int i = 0; i < 64; ++i) {
     const __m512i bytes = _mm512_cvtepu8_epi32(
@@ -192,8 +186,7 @@ KVSCOUT_VNNI_INLINE void vectors_by_block(const QueryVector* q, const KeyBlock& 
   }
 }
 
-}  // namespace
-
+template <bool kTable>
 KVSCOUT_VNNI void score(const void* tiles, int vectors, const void* block,
                         const std::int32_t* visible, float* best) {
   const auto* q = static_cast<const QueryVector*>(tiles);
@@ -201,32 +194,45 @@ KVSCOUT_VNNI void score(const void* tiles, int vectors, const void* block,
   for (int v = 0; v < vectors;) {
     const std::int32_t* seen = visible ? visible + v * kRows : nullptr;
     const bool two = v + 2 <= vectors;
-    if (two && b.table) vectors_by_block<4, 2, true>(q + v, b, seen, best + v * kRows);
-    if (two && !b.table) vectors_by_block<4, 2, false>(q + v, b, seen, best + v * kRows);
-    if (!two && b.table) vectors_by_block<8, 1, true>(q + v, b, seen, best + v * kRows);
-    if (!two && !b.table) vectors_by_block<8, 1, false>(q + v, b, seen, best + v * kRows);
+    if (kTable && b.table) {
+      if (two)
+        vectors_by_block<4, 2, true>(q + v, b, seen, best + v * kRows);
+      else
+        vectors_by_block<8, 1, true>(q + v, b, seen, best + v * kRows);
+    } else if (two) {
+      vectors_by_block<4, 2, false>(q + v, b, seen, best + v * kRows);
+    } else {
+      vectors_by_block<8, 1, false>(q + v, b, seen, best + v * kRows);
+    }
     v += two ? 2 : 1;
   }
 }
 
-}  // namespace kvscout::cpu::vnni
-
-namespace kvscout::cpu {
-
-const Kernels* vnni_kernels(const Kernels& avx512) {
-  __builtin_cpu_init();
-  if (!__builtin_cpu_supports("avx512vnni") || !__builtin_cpu_supports("avx512vbmi"))
-    return nullptr;
+template <bool kTable>
+const Kernels* kernels_of(const Kernels& avx512) {
   static const Kernels kernels = [&] {
     Kernels k = avx512;
-    k.name = "vnni";
-    k.nvfp4 = {sizeof(vnni::QueryVector), sizeof(vnni::KeyBlock), vnni::pack, vnni::unpack,
-               vnni::score};
-    k.score_keys = vnni::score_keys;
+    k.name = kTable ? "vnni_table" : "vnni";
+    k.nvfp4 = {sizeof(QueryVector), sizeof(KeyBlock), pack<kTable>, unpack<kTable>, score<kTable>};
+    k.score_keys = score_keys;
     k.max_rows_of_score_keys = 12;
     return k;
   }();
   return &kernels;
+}
+
+}  // namespace
+}  // namespace kvscout::cpu::vnni
+
+namespace kvscout::cpu {
+
+int vnni_kernels(const Kernels& avx512, const Kernels** list) {
+  __builtin_cpu_init();
+  if (!__builtin_cpu_supports("avx512vnni") || !__builtin_cpu_supports("avx512vbmi")) return 0;
+  const int intel = __builtin_cpu_is("intel") ? 1 : 0;
+  list[intel] = vnni::kernels_of<true>(avx512);
+  list[1 - intel] = vnni::kernels_of<false>(avx512);
+  return 2;
 }
 
 }  // namespace kvscout::cpu
@@ -236,7 +242,7 @@ const Kernels* vnni_kernels(const Kernels& avx512) {
 #include "cpu/kernels.h"
 
 namespace kvscout::cpu {
-const Kernels* vnni_kernels(const Kernels&) { return nullptr; }
+int vnni_kernels(const Kernels&, const Kernels**) { return 0; }
 }  // namespace kvscout::cpu
 
 #endif
