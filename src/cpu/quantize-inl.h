@@ -310,15 +310,19 @@ HWY_INLINE void quantize_groups(const std::uint8_t* row, std::int64_t groups, fl
   // Scales of several eights first: the way to a multiplier is long, and a single one would leave
   // the processor waiting for it.
   constexpr int kEights = 8;
+  constexpr int kAhead = 2 * kEights * 8 * kBytes;  // bytes: reading comes in bursts
   std::int64_t first = 0;
   while (first + 8 <= groups) {
     const std::int64_t left = (groups - first) / 8;
     const int eights = left < kEights ? static_cast<int>(left) : kEights;
     alignas(32) float multiplier[kEights][8];
     bool numbers[kEights];
-    for (int e = 0; e < eights; ++e)
-      numbers[e] = scales_of_eight<kType>(row + (first + 8 * e) * kBytes, global, inverse_global,
-                                          multiplier[e], scales + first + 8 * e);
+    for (int e = 0; e < eights; ++e) {
+      const std::uint8_t* eight = row + (first + 8 * e) * kBytes;
+      for (int b = 0; b < 8 * kBytes; b += 64) __builtin_prefetch(eight + kAhead + b);
+      numbers[e] = scales_of_eight<kType>(eight, global, inverse_global, multiplier[e],
+                                          scales + first + 8 * e);
+    }
     for (int e = 0; e < eights; ++e, first += 8) {
       if (numbers[e]) {
         codes_of_eight<kType>(row + first * kBytes, multiplier[e], codes + first * 8);

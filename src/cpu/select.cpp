@@ -1,6 +1,5 @@
 // msa_topk_select: 32 tokens of one head at a time are copied into a strip (columns that lie a page
-// apart would fall into the same cache sets) and offered to topk.h. While that works on one strip,
-// the next one is asked for: no hardware prefetcher follows columns.
+// apart would fall into the same cache sets) and offered to topk.h.
 //
 // Bound: one streaming read of the scores.
 #include <algorithm>
@@ -15,7 +14,7 @@ namespace kvscout::cpu {
 namespace {
 
 constexpr int kTokens = 32, kColumns = kMarkColumns;
-constexpr int kAhead = 12;                      // columns to ask for ahead, from the second cache
+constexpr int kAhead = 40;                      // columns to ask for ahead: no hardware prefetcher follows them
 constexpr int kOctet = kColumns * 8 + 16;       // not a multiple of the cache's period
 constexpr std::size_t kStateBytes = 30 * 1024;  // RowTopk of 32 rows, topk 64
 constexpr std::int64_t kMostStrips = 16;        // strips of a task
@@ -37,11 +36,11 @@ class Selector {
   // Tokens [first, last), strip by strip.
   void run(std::int64_t first, std::int64_t last) {
     for (std::int64_t t = first; t < last; t += kTokens)
-      strip(t, static_cast<int>(std::min<std::int64_t>(kTokens, last - t)), last);
+      strip(t, static_cast<int>(std::min<std::int64_t>(kTokens, last - t)));
   }
 
  private:
-  void strip(std::int64_t first, int tokens, std::int64_t last) {
+  void strip(std::int64_t first, int tokens) {
     std::int64_t most = 0;
     for (int i = 0; i < tokens; ++i) {
       const std::int64_t n = clamp(p_.valids ? p_.valids[first + i] : p_.valid, 0, p_.tiles);
@@ -52,10 +51,7 @@ class Selector {
     for (std::int64_t c0 = 0; c0 < most; c0 += kColumns) {
       const int columns = static_cast<int>(std::min<std::int64_t>(kColumns, most - c0));
       copy(first, tokens, c0, columns);
-      const bool same = c0 + columns < most;  // the next columns, or the next tokens
-      rows_.add(scratch_.strip[0], kOctet, c0, columns,
-                same ? ahead(first, last, c0 + columns, most)
-                     : ahead(first + tokens, last, 0, std::min<std::int64_t>(kColumns, most)));
+      rows_.add(scratch_.strip[0], kOctet, c0, columns);
     }
     for (int i = 0; i < tokens; ++i)
       rows_.store(i, ids_ + (first + i) * p_.out.token_stride, p_.out.rank_stride, nullptr, 0);
@@ -81,14 +77,6 @@ class Selector {
       }
       for (int i = tokens; i < padded; ++i) scratch_.strip[i / 8][8 * c + i % 8] = 0;
     }
-  }
-
-  // Columns [c0, end) of the strip at `first`; nothing if it belongs to nobody's task, or is not dense.
-  Ahead ahead(std::int64_t first, std::int64_t last, std::int64_t c0, std::int64_t end) const {
-    if (first + kTokens > last || p_.token_stride != 1) return {};
-    const int columns = static_cast<int>(std::min<std::int64_t>(kColumns, end - c0));
-    return {reinterpret_cast<const char*>(at(c0, first)), p_.tile_stride * 4, columns,
-            (columns + kTokens - 1) / kTokens, kTokens * 4};
   }
 
   const SelectProblem& p_;

@@ -138,8 +138,7 @@ void RowTopk::add_plainly(int row, const float* scores_of_row, std::int64_t firs
     offer(row, scores_of_row[8 * (t - first)], t);
 }
 
-void RowTopk::add(float* strip, std::int64_t octet_stride, std::int64_t first, int columns,
-                  Ahead ahead) {
+void RowTopk::add(float* strip, std::int64_t octet_stride, std::int64_t first, int columns) {
   const std::int64_t end = first + columns;
   for (int r0 = 0; r0 < rows_; r0 += 8) {
     float* octet = strip + r0 / 8 * octet_stride;
@@ -177,7 +176,6 @@ void RowTopk::add(float* strip, std::int64_t octet_stride, std::int64_t first, i
     alignas(64) std::uint8_t bits[8][kMarkColumns / 8];
     kernels_.mark(octet, columns, floors, bits[0]);
     for (int i = 0; i < rows; ++i) {
-      ahead.ask();
       if (plain[i])
         add_plainly(r0 + i, octet + i, first, columns);
       else

@@ -23,21 +23,6 @@ struct RowRange {
 };
 RowRange row_range(const SelectRule& rule, std::int64_t n);
 
-// Memory that will be read next: `columns` runs of `bytes`, asked for a few columns at a time, so
-// that it arrives while rows are worked on.
-struct Ahead {
-  const char* next = nullptr;
-  std::int64_t stride = 0;  // bytes between columns
-  int columns = 0, at_once = 0, bytes = 0;
-
-  void ask() {
-    const int now = columns < at_once ? columns : at_once;
-    for (int c = 0; c < now; ++c, next += stride)
-      for (int b = 0; b < bytes; b += 64) __builtin_prefetch(next + b, 0, 2);
-    columns -= now;
-  }
-};
-
 // State of `rows` rows, in memory of the caller.
 class RowTopk {
  public:
@@ -51,8 +36,7 @@ class RowTopk {
   // Adds columns [first, first + columns), at most kMarkColumns, of all rows. Entries outside a
   // row's range may be overwritten: the strip is scratch. Its last octet must be filled up with
   // numbers.
-  void add(float* strip, std::int64_t octet_stride, std::int64_t first, int columns,
-           Ahead ahead = {});
+  void add(float* strip, std::int64_t octet_stride, std::int64_t first, int columns);
 
   // The ids of row r, ascending, then -1; scores, if asked for, with -inf beside -1.
   void store(int row, std::int32_t* ids, std::int64_t step, float* scores,
