@@ -130,8 +130,8 @@ class Indexer {
            plan_.scratch_bytes * static_cast<std::size_t>(worker);
   }
   RowTopk topk(int worker) const {
-    return RowTopk(kernels_, ip_.rule,
-                   scratch(worker) + plan_.scorer_bytes + plan_.strip_bytes, plan_.rows);
+    return RowTopk(kernels_, ip_.rule, scratch(worker) + plan_.scorer_bytes + plan_.strip_bytes,
+                   plan_.rows);
   }
   void set_ranges(const Tile& t, const Span& s, RowTopk& rows) const {
     rows.start(results(t));

@@ -120,9 +120,8 @@ HWY_INLINE void store_bytes(VU32 a, VU32 b, VU32 c, VU32 d, std::uint8_t* out) {
     for (int i = 0; i < kLanes; ++i) place[i] = i % kBlocks * 4 + i / kBlocks;
     return place;
   }();
-  const VU32 sorted = kBlocks == 1
-                          ? dwords
-                          : hn::TableLookupLanes(dwords, hn::SetTableIndices(du, kPlace.data()));
+  const VU32 sorted =
+      kBlocks == 1 ? dwords : hn::TableLookupLanes(dwords, hn::SetTableIndices(du, kPlace.data()));
   hn::StoreU(hn::BitCast(d8, sorted), d8, out);
 }
 

@@ -14,7 +14,7 @@ namespace kvscout::cpu {
 namespace {
 
 constexpr int kTokens = 32, kColumns = kMarkColumns;
-constexpr int kAhead = 40;                      // columns to ask for ahead: no hardware prefetcher follows them
+constexpr int kAhead = 40;  // columns to ask for ahead: no hardware prefetcher follows them
 constexpr int kOctet = kColumns * 8 + 16;       // not a multiple of the cache's period
 constexpr std::size_t kStateBytes = 30 * 1024;  // RowTopk of 32 rows, topk 64
 constexpr std::int64_t kMostStrips = 16;        // strips of a task

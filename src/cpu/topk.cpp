@@ -99,7 +99,8 @@ void RowTopk::add_marked(int row, const float* scores_of_row, std::int64_t first
       return;
     }
     constexpr std::uint64_t kLast = std::uint64_t{1} << 63;
-    for (int i = 0; i < 4; ++i, word &= word - 1) take(count + i, c + std::countr_zero(word | kLast));
+    for (int i = 0; i < 4; ++i, word &= word - 1)
+      take(count + i, c + std::countr_zero(word | kLast));
     for (int i = 4; i < marked; ++i, word &= word - 1) take(count + i, c + std::countr_zero(word));
     count += marked;
   }

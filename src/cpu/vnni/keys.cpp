@@ -6,9 +6,9 @@
 // 11.4 cycles a key for four rows.
 #if defined(__x86_64__)
 
-#include "cpu/vnni/layout.h"
-
 #include <cstring>
+
+#include "cpu/vnni/layout.h"
 
 namespace kvscout::cpu::vnni {
 namespace {
@@ -27,8 +27,7 @@ KVSCOUT_VNNI_INLINE void blocks_of_rows(const std::uint8_t* row, std::int64_t st
 }
 
 // The same block of keys r + 32q, q = 0 .. 3 -> its four dwords, lanes in the order of the scales.
-KVSCOUT_VNNI_INLINE void dwords_of_block(__m512i a, __m512i b, __m512i c, __m512i d,
-                                         __m512i* out) {
+KVSCOUT_VNNI_INLINE void dwords_of_block(__m512i a, __m512i b, __m512i c, __m512i d, __m512i* out) {
   const __m512i ab0 = _mm512_unpacklo_epi32(a, b), ab1 = _mm512_unpackhi_epi32(a, b);
   const __m512i cd0 = _mm512_unpacklo_epi32(c, d), cd1 = _mm512_unpackhi_epi32(c, d);
   out[0] = _mm512_unpacklo_epi64(ab0, cd0);

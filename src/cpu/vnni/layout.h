@@ -28,8 +28,8 @@ inline constexpr int kRows = 16;  // lanes
 struct alignas(64) QueryVector {
   std::int8_t data[32][kRows][4];
   std::int32_t correction[8][kRows];
-  float scale[8][kRows];  // a quarter of the scale
-  std::uint32_t code[8][kRows];       // where scales go through a table
+  float scale[8][kRows];               // a quarter of the scale
+  std::uint32_t code[8][kRows];        // where scales go through a table
   alignas(64) std::uint16_t nan_rows;  // rows with a scale that `code` cannot express
 };
 

@@ -1,10 +1,9 @@
 // Queries as the kernels of this folder want them: once a call and tile.
 #if defined(__x86_64__)
 
-#include "cpu/vnni/layout.h"
-
 #include <cstring>
 
+#include "cpu/vnni/layout.h"
 #include "kvscout/nvfp4.h"
 
 namespace kvscout::cpu::vnni {

@@ -12,10 +12,9 @@
 // against 360 GFLOP/s for the bare instruction mixes).
 #if defined(__x86_64__)
 
-#include "cpu/vnni/layout.h"
-
 #include <cstring>
 
+#include "cpu/vnni/layout.h"
 #include "kvscout/nvfp4.h"
 
 namespace kvscout::cpu::vnni {
@@ -41,9 +40,9 @@ constexpr Products kProducts = make_products();
 
 // Scales stay in page form, so that a vector of them is stored as it was computed.
 struct alignas(64) KeyBlock {
-  std::uint8_t data[kBlock][kHeadDim];   // of each key 64 low nibbles, 64 high ones
-  std::uint32_t scale[2][32][4][4];      // of group half*4 + i, key r + 32*q: [half][r][q][i]
-  bool table;                            // `scale` is an offset into kProducts, otherwise a float
+  std::uint8_t data[kBlock][kHeadDim];  // of each key 64 low nibbles, 64 high ones
+  std::uint32_t scale[2][32][4][4];     // of group half*4 + i, key r + 32*q: [half][r][q][i]
+  bool table;                           // `scale` is an offset into kProducts, otherwise a float
 };
 static_assert(sizeof(Products::word[0]) == 64);
 
@@ -58,7 +57,8 @@ KVSCOUT_VNNI void fold_zero_scales(const KeySource& source, KeyBlock& b) {
     }
 }
 
-// Data of keys that do not exist is whatever was there: integers all the same, and nobody sees them.
+// Data of keys that do not exist is whatever was there: integers all the same, and nobody sees
+// them.
 template <bool kTable>
 KVSCOUT_VNNI void unpack(const KeySource& source, void* block) {
   auto& b = *static_cast<KeyBlock*>(block);
@@ -133,8 +133,8 @@ KVSCOUT_VNNI_INLINE void tile(const QueryVector* q, const KeyBlock& b, int first
       for (int i = 0; i < kKeys; ++i) {
         __m512 scale;
         if (kTable) {
-          const __m512i words = _mm512_load_si512(reinterpret_cast<const char*>(kProducts.word) +
-                                                  of_group[16 * i]);
+          const __m512i words =
+              _mm512_load_si512(reinterpret_cast<const char*>(kProducts.word) + of_group[16 * i]);
           scale =
               _mm512_castsi512_ps(_mm512_add_epi32(_mm512_permutexvar_epi32(code, words), code));
         } else {
