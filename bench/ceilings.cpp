@@ -71,6 +71,21 @@ __attribute__((target("avx2,fma"))) double fma_loop(std::int64_t loops) {
   return static_cast<double>(loops) * 12 * 8 * 2;
 }
 
+__attribute__((target("avx512f"))) static void wide_fma(std::int64_t loops) {
+  asm volatile("vzeroall" ::: CLOBBERED);
+#define WIDE_FMA(A) "vfmadd231ps %%zmm14,%%zmm15,%%zmm" #A "\n"
+  for (std::int64_t i = 0; i < loops; ++i)
+    asm volatile(WIDE_FMA(0) WIDE_FMA(1) WIDE_FMA(2) WIDE_FMA(3) WIDE_FMA(4) WIDE_FMA(5) WIDE_FMA(6)
+                     WIDE_FMA(7) WIDE_FMA(8) WIDE_FMA(9) WIDE_FMA(10) WIDE_FMA(11)::
+                         : CLOBBERED);
+  asm volatile("vzeroupper" ::: CLOBBERED);
+}
+double wide_fma_loop(std::int64_t loops) {
+  if (!__builtin_cpu_supports("avx512f")) return 0;
+  wide_fma(loops);
+  return static_cast<double>(loops) * 12 * 16 * 2;
+}
+
 #define DOT(A) "vpdpbusd %%zmm14,%%zmm15," A "\n"
 #define START(A) "vmovdqa64 %%zmm15," A "\n"
 #define STEP DOT("%%zmm0") DOT("%%zmm1") DOT("%%zmm2") DOT("%%zmm3") DOT("%%zmm4") DOT("%%zmm5")
@@ -118,6 +133,7 @@ double table_mix(std::int64_t loops) {
 #else
 double avx2_mix(std::int64_t) { return 0; }
 double fma_loop(std::int64_t) { return 0; }
+double wide_fma_loop(std::int64_t) { return 0; }
 double vnni_mix(std::int64_t) { return 0; }
 double table_mix(std::int64_t) { return 0; }
 #endif

@@ -4,10 +4,14 @@
 // best round; what counts is ratios of one run, never absolute numbers of two.
 #pragma once
 
+#include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <vector>
@@ -45,6 +49,41 @@ inline void race(std::vector<Contender>& all, int rounds) {
     }
 }
 
+// What other processes took of the machine's processors since construction, 0 to 1.
+class OtherLoad {
+ public:
+  OtherLoad() : start_(read()) {}
+  double share() const {
+    const Times now = read();
+    const double all = now.all - start_.all;
+    return all > 0 ? std::max(0.0, (now.busy - start_.busy - (now.own - start_.own)) / all) : 0;
+  }
+
+ private:
+  struct Times {
+    double all = 0, busy = 0, own = 0;  // seconds of processors
+  };
+  static Times read() {
+    Times t;
+    const double tick = 1.0 / static_cast<double>(sysconf(_SC_CLK_TCK));
+    std::ifstream file("/proc/stat");
+    std::string word;
+    file >> word;
+    for (int i = 0; i < 8; ++i) {  // user nice system idle iowait irq softirq steal
+      double x = 0;
+      file >> x;
+      t.all += x * tick;
+      if (i != 3 && i != 4) t.busy += x * tick;
+    }
+    rusage own;
+    getrusage(RUSAGE_SELF, &own);
+    for (const timeval& v : {own.ru_utime, own.ru_stime})
+      t.own += static_cast<double>(v.tv_sec) + 1e-6 * static_cast<double>(v.tv_usec);
+    return t;
+  }
+  Times start_;
+};
+
 // ---- ceilings ----------------------------------------------------------------------------------
 
 // Floating-point operations that `loops` rounds of the register-only instruction mix of one scored
@@ -52,8 +91,9 @@ inline void race(std::vector<Contender>& all, int rounds) {
 double avx2_mix(std::int64_t loops);
 double vnni_mix(std::int64_t loops);   // scales multiplied
 double table_mix(std::int64_t loops);  // scales through a permutation
-// Float additions and multiplications of an fma loop.
+// Float additions and multiplications of an fma loop, of 256 and of 512 bits.
 double fma_loop(std::int64_t loops);
+double wide_fma_loop(std::int64_t loops);
 
 // Reads all bytes, on `threads` threads.
 void stream_read(const void* data, std::size_t bytes, int threads);

@@ -1,10 +1,36 @@
 #!/usr/bin/env bash
-# Runs the CPU benchmarks and keeps what they print in build/bench/cpu.txt. Arguments: --quick, sections.
+# Runs the CPU benchmarks, keeps what they print in build/bench/cpu.txt and draws docs/cpu.svg from it.
+# Arguments: --quick, --cpu-time, sections. BENCH_RUNNER: a command to run each section through.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+bench=build/bench/bench/kvscout_bench_cpu
+runner=${BENCH_RUNNER:-}
+
+# OpenBLAS knows only the CPUs of its time: the peer is its fastest set of kernels.
 unset OPENBLAS_CORETYPE
+best=$($bench --peer) tried="unset: $best"
+for core in Haswell Zen SkylakeX Cooperlake SapphireRapids; do
+  found=$(OPENBLAS_CORETYPE=$core $bench --peer 2>/dev/null) || continue  # the CPU lacks what it needs
+  [ "${found% *}" = "$core" ] || continue                                 # this OpenBLAS lacks it
+  tried="$tried, $found"
+  if [ "${found#* }" -gt "${best#* }" ]; then best=$found; fi
+done
+
+options=() sections=()
+for word in "$@"; do
+  case $word in --*) options+=("$word") ;; *) sections+=("$word") ;; esac
+done
+[ ${#sections[@]} -gt 0 ] || sections=(mixes prefill mixed causal decode quantize select index curves)
 {
   echo "date: $(date -u +%F)"
   echo "machine: $(LC_ALL=C lscpu | sed -n 's/^Model name: *//p' | head -1), $(nproc) CPUs, load $(cut -d' ' -f1 /proc/loadavg)"
-  build/bench/bench/kvscout_bench_cpu "$@"
+  echo "OpenBLAS sgemm, one thread, GFLOP/s by core type: $tried; taken: ${best% *}"
+  for section in "${sections[@]}"; do
+    OPENBLAS_CORETYPE=${best% *} $runner $bench ${options[@]+"${options[@]}"} "$section"
+  done
+  if [[ " ${sections[*]} " == *" prefill "* ]]; then
+    echo "== like with like: sgemm with AVX2 kernels"
+    OPENBLAS_CORETYPE=Haswell $runner $bench ${options[@]+"${options[@]}"} prefill
+  fi
 } | tee build/bench/cpu.txt
+if grep -q '^curve ' build/bench/cpu.txt; then python3 bench/plot.py build/bench/cpu.txt docs/cpu.svg; fi

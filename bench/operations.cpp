@@ -1,0 +1,103 @@
+// The other operations: quantise, select, index.
+#include <cstdio>
+#include <vector>
+
+#include "problem.h"
+#include "sections.h"
+
+namespace bench {
+
+void quantize() {
+  std::printf("\n== quantise: bf16, 65536 rows of 128, 128x4 scales\n");
+  const std::int64_t rows = 65536;
+  Buffer<std::uint8_t> a(rows * 256), codes(rows * 64), scales(rows * 8), copy(rows * 164);
+  for (std::size_t i = 0; i < a.count; i += 2) {  // magnitudes between 2^-4 and 2^4
+    const std::uint64_t r = random_bits();
+    const auto bits = static_cast<std::uint16_t>((r & 0x8000) | (0x3D80 + (r >> 20) % 0x400));
+    std::memcpy(a.get() + i, &bits, 2);
+  }
+  QuantizeArgs args;
+  args.a = Tensor(a.get(), DType::bf16, {rows, 128});
+  args.a_global_sf.value = 100;
+  args.codes = Tensor(codes.get(), DType::u8, {rows, 64});
+  args.scales = Tensor(scales.get(), DType::u8, {rows * 8});
+  for (const int threads : thread_counts()) {
+    std::vector<Contender> all;
+    // As many bytes read and written as the quantiser moves: 328 a row.
+    all.push_back(
+        {"memcpy",
+         [&] { stream_copy(copy.get(), a.get(), static_cast<std::size_t>(rows) * 164, threads); }});
+    for (const cpu::Kernels* k : compared())
+      all.push_back({k->name, [&, k] {
+                       force(k->name);
+                       Options o;
+                       o.backend = "cpu";
+                       o.threads = threads;
+                       nvfp4_quantize(args, o);
+                     }});
+    race(all, rounds);
+    for (const Contender& c : all)
+      std::printf("%d threads  %-8s %8.2f ms  %6.1f GB/s  %3.0f%%\n", threads, c.name.c_str(),
+                  c.seconds * 1e3, static_cast<double>(rows) * 328 / c.seconds * 1e-9,
+                  100 * all[0].seconds / c.seconds);
+  }
+}
+
+void select() {
+  std::printf("\n== select: 8192 tokens x 4 heads, 512 blocks, k = 16\n");
+  const std::int64_t tokens = 8192, heads = 4, blocks = 512;
+  Buffer<float> scores(tokens * heads * blocks);
+  for (std::size_t i = 0; i < scores.count; ++i)
+    scores.get()[i] = static_cast<float>(random_bits() % 1000000);
+  Buffer<std::int32_t> ids(tokens * heads * 16);
+  SelectArgs args;
+  args.max_score = Tensor(scores.get(), DType::f32, {heads, blocks, tokens});
+  args.output = Tensor(ids.get(), DType::i32, {tokens, heads, 16});
+  for (const int threads : thread_counts()) {
+    std::vector<Contender> all;
+    all.push_back({"read", [&] { stream_read(scores.get(), scores.bytes(), threads); }});
+    for (const cpu::Kernels* k : compared())
+      all.push_back({k->name, [&, k] {
+                       force(k->name);
+                       Options o;
+                       o.backend = "cpu";
+                       o.threads = threads;
+                       msa_topk_select(args, o);
+                     }});
+    race(all, rounds);
+    for (const Contender& c : all)
+      std::printf("%d threads  %-8s %8.2f ms  %6.1f GB/s  %3.0f%%\n", threads, c.name.c_str(),
+                  c.seconds * 1e3, static_cast<double>(scores.bytes()) / c.seconds * 1e-9,
+                  100 * all[0].seconds / c.seconds);
+  }
+}
+
+namespace {
+
+void index_against_score(std::int64_t queries, std::int64_t keys) {
+  const Problem p(queries, 4, keys, true);
+  Buffer<std::int32_t> ids(p.rows * 16);
+  IndexArgs args;
+  args.score = p.args;
+  args.output = Tensor(ids.get(), DType::i32, {queries, 4, 16});
+  for (const int threads : thread_counts()) {
+    std::vector<Contender> all;
+    all.push_back({"score", [&] { p.score(threads); }});
+    all.push_back({"index", [&] { msa_index_select_fp4(args, p.options(threads)); }});
+    race(all, rounds);
+    std::printf(
+        "%lld queries x 4 heads, %lld keys, %d threads  score %.2f ms, index %.2f ms: %.3fx\n",
+        static_cast<long long>(queries), static_cast<long long>(keys), threads,
+        all[0].seconds * 1e3, all[1].seconds * 1e3, all[1].seconds / all[0].seconds);
+  }
+}
+
+}  // namespace
+
+void index() {
+  std::printf("\n== index\n");
+  index_against_score(1024, 65536);
+  index_against_score(1, 1 << 20);
+}
+
+}  // namespace bench
