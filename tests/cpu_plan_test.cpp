@@ -92,7 +92,7 @@ TEST(CpuPlan, Examples) {
   EXPECT_EQ(printed(plan_score(shape(1, 4, 1, 1024), 16)),
             "1x4, 1 passes, 1 head tasks, 64 runs of 16, 16 workers");
   EXPECT_EQ(printed(plan_score(shape(512, 8, 2, 64, Element::bf16), 2)),
-            "64x4, 1 passes, 2 head tasks, 4 runs of 16, 2 workers");
+            "64x4, 1 passes, 2 head tasks, 2 runs of 32, 2 workers");
   // More heads than rows of a tile, reduced: passes of one task.
   ScoreProblem wide = shape(1, 1200, 1, 8);
   wide.reduce = Reduce::all;
