@@ -67,10 +67,11 @@ def calls(kind: str, tokens: int, blocks: int = 64) -> dict[str, Callable]:
 
 
 def main() -> None:
-    print(f"{platform.processor() or platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}")
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    print(f"{platform.machine()}, {gpu}, Python {platform.python_version()}, torch {torch.__version__}")
     for kind in ("numpy", "torch", "cuda"):
         if kind == "cuda" and not torch.cuda.is_available():
-            print("cuda: not run, no GPU")
+            print("cuda  not run: no GPU")
             continue
         launched = calls(kind, 1) if kind == "cuda" else {}
         for name, call in calls(kind, 0).items():
