@@ -23,8 +23,8 @@ fi
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check "$@" 2>&1 | { grep -v '^WARNING: Location' || true; }; }
 
 # --no-compile: what the tests import compiles itself; the rest of torch is twenty seconds of it.
-pip install -q --no-compile 'scikit-build-core>=0.10' 'apache-tvm-ffi>=0.1.6,<0.2' ninja pytest hypothesis numpy safetensors \
-  ml_dtypes matplotlib
+pip install -q --no-compile 'scikit-build-core>=0.10' 'apache-tvm-ffi>=0.1.6,<0.2' ninja pytest pytest-xdist \
+  hypothesis numpy safetensors ml_dtypes matplotlib
 
 # A CPU build of torch that lies on disk is welcome; the one that pip fetches brings gigabytes of CUDA libraries.
 # --no-index: pip looks into the folders of wheels that it is configured with and nowhere else, so asking costs no
@@ -46,12 +46,14 @@ fi
   echo "no torch in $venv and no CPU build of $torch on disk: tests on torch will be counted as not run"
 
 command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache
-export CMAKE_BUILD_PARALLEL_LEVEL=${KVSCOUT_JOBS:-$(nproc)}
+jobs=${KVSCOUT_JOBS:-$(nproc)}
+export CMAKE_BUILD_PARALLEL_LEVEL=$jobs
 pip install -q --no-build-isolation --no-deps --force-reinstall .
 
 report=build/python/report.xml
 status=0
-"$venv/bin/python" -m pytest -q -p no:cacheprovider --junitxml "$report" python/tests "$@" || status=$?
+"$venv/bin/python" -m pytest -q -p no:cacheprovider -n "$jobs" --junitxml "$report" python/tests "$@" ||
+  status=$?
 "$venv/bin/python" - "$report" >build/python/counts <<'PY'
 import collections, sys, xml.etree.ElementTree as tree
 suite = tree.parse(sys.argv[1]).getroot().find("testsuite")
