@@ -52,6 +52,9 @@ struct ScoreSpec {
 };
 Problem build_score(const ScoreSpec&);
 std::int64_t max_blocks(const ScoreSpec&);
+// Whether the result has a column for this block (and how many pages the call reads, all told).
+bool has_column(const ScoreSpec&, std::int64_t block);
+std::int64_t pages_read(const ScoreSpec&);
 // Products of rows: what a back end has to compute.
 std::int64_t row_products(const ScoreSpec&);
 

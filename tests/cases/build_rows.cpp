@@ -152,7 +152,7 @@ Rows paged_keys(Problem& p, const ScoreSpec& s, Tensor* table, Random& random) {
   *table =
       Tensor(p.add_input(4 * std::max<std::int64_t>(batch * row, 1)), DType::i32, {batch, width})
           .strided({row, column});
-  std::int64_t next = 0, wrong_ids = 0;
+  std::int64_t next = 0, read = 0, wrong_ids = 0;
   for (std::int64_t b = 0; b < batch; ++b) {
     for (std::int64_t c = 0; c < width; ++c) {
       const std::int64_t slots = std::clamp<std::int64_t>(s.k_lengths[b] - 128 * c, 0, 128);
@@ -162,8 +162,8 @@ Rows paged_keys(Problem& p, const ScoreSpec& s, Tensor* table, Random& random) {
       if (slots > 0) {
         id = order[next++];
         filled[id] = static_cast<std::int32_t>(slots);
-        if (s.pages == Pages::out_of_range &&
-            (next == live || random.one_in(4))) {  // at least the last one
+        const bool wrong_allowed = s.pages == Pages::out_of_range && has_column(s, c);
+        if (wrong_allowed && (++read == pages_read(s) || random.one_in(4))) {  // one at least
           const std::int32_t wrong[] = {-1, static_cast<std::int32_t>(pages),
                                         std::numeric_limits<std::int32_t>::max(),
                                         std::numeric_limits<std::int32_t>::min()};

@@ -86,6 +86,18 @@ std::int64_t max_blocks(const ScoreSpec& s) {
   return blocks;
 }
 
+bool has_column(const ScoreSpec& s, std::int64_t block) {
+  const std::int64_t distance = block - s.block_start;
+  return distance >= 0 && distance % s.block_step == 0 && distance / s.block_step < tiles_of(s);
+}
+
+std::int64_t pages_read(const ScoreSpec& s) {
+  std::int64_t pages = 0;
+  for (std::int32_t n : s.k_lengths)
+    for (std::int64_t block = 0; block < (n + 127) / 128; ++block) pages += has_column(s, block);
+  return pages;
+}
+
 std::int64_t row_products(const ScoreSpec& s) {
   std::int64_t n = 0;
   for (std::size_t b = 0; b < s.q_lengths.size(); ++b)

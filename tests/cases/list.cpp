@@ -15,7 +15,7 @@ void add_covering_cases(std::vector<Case>& list) {
         (is_fp4(s.types) ? "score_fp4/pair_" : "score/pair_") + number + "_" + name_of(rows[i]);
     c.build = [s] { return build_score(s); };
     c.small = row_products(s) < kSmall;
-    if (s.pages == Pages::out_of_range && s.paged && max_blocks(s) > 0)
+    if (s.pages == Pages::out_of_range && s.paged && pages_read(s) > 0)
       c.checked_error = {"page_table"};
     list.push_back(c);
     if (!is_fp4(s.types)) continue;
