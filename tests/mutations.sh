@@ -35,6 +35,7 @@ one() {  # one LINE
   case $filter in  # a changed header is compiled into the test that looks at it
     Format* | ScaleLayout* | Order*) source=tests/format_test.cpp ;;
     Span*) source=tests/span_test.cpp ;;
+    Sm120Maps*) source=tests/sm120_maps_test.cpp ;;
     Validate*) objects=("$build/tests/CMakeFiles/kvscout_tests.dir/validate_test.cpp.o") ;;
     *) objects=("$build/tests/CMakeFiles/kvscout_conformance.dir/conformance.cpp.o") ;;
   esac

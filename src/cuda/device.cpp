@@ -45,6 +45,12 @@ DeviceInfo query(int index) {
   ask(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin);
   d.l2_bytes = l2;
   d.shared_bytes_per_block = shared;
+  int kilohertz = 0, bits = 0;
+  if (cudaDeviceGetAttribute(&kilohertz, cudaDevAttrMemoryClockRate, index) == cudaSuccess &&
+      cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, index) == cudaSuccess)
+    d.memory_bytes_per_us = std::int64_t{2} * kilohertz * (bits / 8) / 1000;  // two a clock
+  else
+    cudaGetLastError();
   return d;
 }
 

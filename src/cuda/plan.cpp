@@ -147,6 +147,7 @@ std::string to_string(const ScorePlan& plan) {
     text += k.schedule == Schedule::warpgroup        ? "wgmma"
             : k.schedule == Schedule::cells          ? "mma, a block of threads a cell"
             : k.schedule == Schedule::rows_in_shared ? "mma, queries in shared memory"
+            : k.schedule == Schedule::row_parts      ? "mma, 64 rows a warp in registers"
                                                      : "mma, queries in registers";
     text += ": " + std::to_string(k.blocks) + " x " + std::to_string(k.threads) +
             " threads, tiles of " + std::to_string(t.rows) + " rows (" + std::to_string(t.tokens) +

@@ -21,6 +21,7 @@ struct DeviceInfo {
   int major = 0, minor = 0;
   int sms = 1;
   std::int64_t l2_bytes = 0;
+  std::int64_t memory_bytes_per_us = 0;  // by its clock and width; 0: the driver does not say
   std::int64_t shared_bytes_per_block = 48 * 1024;  // the opt-in limit
 };
 
@@ -40,6 +41,7 @@ enum class Schedule : std::uint8_t {
   cells,              // the same, one block of threads for each result block that the bounds allow
   rows_in_shared,     // mma.sync; a warp takes a block, queries lie in shared memory
   warpgroup,          // wgmma; a warpgroup takes a block, queries lie in shared memory
+  row_parts,          // sm120: a warp keeps a part of the rows, warps of a block share pages
 };
 
 struct ScoreKernel {

@@ -1,0 +1,91 @@
+// NVFP4 score of up to 32 query rows where the bounds allow few results: one block of threads for
+// each (column, unit and tile, request). No adding up of lengths, the shortest way from them to the
+// result; its warps share the keys of the block. It also writes -inf where nothing is visible.
+#pragma once
+
+#include "cuda/sm120/score_rows.cuh"
+
+namespace kvscout::sm120 {
+
+// Tokens that nobody owns, in one column: before the first request, after the last, beyond
+// max_seqlen_q. By the warps that answer a request's first tile.
+__device__ __forceinline__ void fill_unowned(const ScoreParams& p, const Segment& s,
+                                             const HeadChunk& heads, int column, int lane) {
+  const int outputs = p.folds ? 1 : heads.heads, first_head = p.folds ? s.unit : heads.first_head;
+  const auto fill = [&](std::int64_t begin, std::int64_t end) {
+    begin = max(begin, p.range_begin), end = min(end, p.range_end);
+    for (std::int64_t t = begin + lane; t < end; t += 32)
+      for (int h = 0; h < outputs; ++h)
+        p.out[(first_head + h) * p.out_head_stride + (t - p.range_begin) * p.out_token_stride +
+              column * p.out_column_stride] = -INFINITY;
+  };
+  const int b = s.rows.b;
+  const auto end_of_request = [&] { return cuda::most(0, p.lengths.cu_q[b + 1]); };
+  if (b == 0) fill(0, s.rows.q_begin);
+  fill(static_cast<std::int64_t>(s.rows.q_begin) + s.rows.tokens,
+       cuda::least(end_of_request(), p.lengths.q_tokens));
+  if (b + 1 == p.lengths.batch) fill(end_of_request(), p.range_end);
+}
+
+template <int Tiles>
+__global__ void __launch_bounds__(cuda::kThreads, 1)
+    score_cells(const __grid_constant__ ScoreParams p) {
+  cuda::wait_for_previous();
+  cuda::release_next();
+  __shared__ float rows_of_warp[cuda::kWarps][Tiles * 8];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32,
+            column = blockIdx.x;
+  Segment s;
+  s.rows = cuda::rows_of(p, blockIdx.z);
+  const int tile = p.cell_tiles == 1 ? 0 : blockIdx.y % p.cell_tiles;
+  s.unit = p.cell_tiles == 1 ? blockIdx.y : blockIdx.y / p.cell_tiles;
+  s.first = s.rows.begin + tile * p.tile.tokens;
+  s.tokens = min(s.rows.end - s.first, p.tile.tokens);
+  const bool live = s.tokens > 0 && column < cuda::columns_of_tile(p, s.rows, tile);
+  const int block = cuda::block_of(p, column), groups = kGroups / warps;
+  float result = -INFINITY;
+  HeadChunk heads;
+#pragma unroll 1
+  for (int pass = 0; pass < p.tile.passes; ++pass) {
+    heads = cuda::head_chunk(p, s.unit, pass);
+    if (!live) continue;
+    Queries<Tiles> q;
+    Maxima<Tiles> m;
+    const KeyBlock k =
+        cuda::key_block(p, s.rows, block, cuda::page_id(p, s.rows.b, block), heads.key_head);
+    load_queries<map::Order::paired, true>(p, p.tile, s, heads, lane, q);
+    cuda::clear<Tiles>(m);
+    if (k.exists) {
+      if (groups >= 4 && block < s.rows.limit(s.first, p.lengths.causal) / kBlock)
+        score_whole<groups_at_once(Tiles), Tiles>(p, k, warp * groups / 4, (warp + 1) * groups / 4,
+                                                  lane, q, m);
+      else
+        score_part<true, true>(p, k, warp * groups, (warp + 1) * groups, lane, q,
+                               VisibleIn{p, s, block}, m);
+    }
+    const float value = cuda::reduce_keys<Tiles>(m, lane);
+    if (pass > 0) __syncthreads();
+    if (cuda::is_speaker<Tiles>(lane)) rows_of_warp[warp][cuda::row_of_lane<Tiles>(lane)] = value;
+    __syncthreads();
+    if (warp > 0) continue;
+    float* const rows = rows_of_warp[0];
+    float v = -INFINITY;
+    if (lane < Tiles * 8)
+      for (int w = 0; w < warps; ++w) v = fmaxf(v, rows_of_warp[w][lane]);
+    if (!p.folds) {
+      result = v;
+      continue;
+    }
+    __syncwarp();
+    if (lane < Tiles * 8) rows[lane] = v;
+    __syncwarp();
+    if (lane < s.tokens) result = fmaxf(result, cuda::fold_heads(p.tile, rows, heads.heads, lane));
+  }
+  if (warp > 0) return;
+  if (lane < Tiles * 8)
+    if (float* out = cuda::row_target(p, s, heads, lane))
+      out[column * p.out_column_stride] = finish(result, cuda::global_scale(p));
+  if (p.fills && tile == 0) fill_unowned(p, s, heads, column, lane);
+}
+
+}  // namespace kvscout::sm120
