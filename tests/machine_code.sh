@@ -19,6 +19,20 @@ find_tool() {  # beside nvcc, in the toolkit that ./dev setup --cuda fetched, or
 cuobjdump=$(find_tool) || { echo "no cuobjdump here (./dev setup --cuda fetches one): machine code not inspected"; exit 77; }
 PATH=$(dirname "$cuobjdump"):$PATH  # it calls nvdisasm
 
+# How often an instruction stands in the kernels of a name:
+#   expect OBJECT KERNEL_PATTERN INSTRUCTION_PATTERN COUNT WHY
+expect() {
+  local object=$1 kernel=$2 instruction=$3 count=$4 why=$5 list
+  list=$(awk -v kernel="$kernel" -v instruction="$instruction" '
+    /Function : / { name = $NF ~ kernel ? $NF : ""; if (name != "") found[name] = 0 }
+    name != "" && $0 ~ instruction { ++found[name] }
+    END           { for (name in found) print found[name], name }' "$sass/$object")
+  if [ -z "$list" ]; then fail "$object: no kernel matches $kernel"; return; fi
+  looked=$((looked + $(wc -l <<<"$list")))
+  list=$(grep -v "^$count " <<<"$list" || true)
+  [ -z "$list" ] || fail "$object: $why: $count expected, found"$'\n'"$list"
+}
+
 # Kernels that still keep something on the stack, and how much at most: it may shrink, not grow or spread. The last
 # line counts them, so that nobody forgets.
 known_stack='score_(registers|cells|warpgroup)' most_stack=128
@@ -49,12 +63,13 @@ wide='LDG\.E[A-Z0-9_.]*\.128|LDGSTS[A-Z0-9_.]*\.128|UBLKCP|UTMALDG'
 for folder in sm80 sm89 sm90 sm120; do
   sources=(score operations)
   [ "$folder" != sm90 ] || sources+=(score_warpgroup)
+  [ "$folder" != sm120 ] || sources+=(score_fp4)
   for source in "${sources[@]}"; do
     object=$objects/kvscout_$folder.dir/$folder/$source.cu.o
     [ -f "$object" ] || { fail "$object was not built"; continue; }
     "$cuobjdump" --dump-sass "$object" >"$sass/$folder.$source"
     "$cuobjdump" --dump-resource-usage "$object" 2>&1 |
-      awk -v known="$known_stack" -v most="$most_stack" '
+      awk -v known="$([ "$source" = score_fp4 ] && echo none || echo "$known_stack")" -v most="$most_stack" '
         /Function / { name = $2 }
         /REG:/ {
           match($0, /STACK:[0-9]+/); stack = substr($0, RSTART + 6, RLENGTH - 6) + 0
@@ -75,5 +90,19 @@ require sm90.score_warpgroup 'score_warpgroup' "$wide" "16-byte loads"
 for folder in sm80 sm89 sm120; do
   if [ -s "$sass/$folder.score" ]; then require "$folder.score" 'score_shared' "$wide" "16-byte loads"; fi
 done
+# The block-scaled instruction, two for 16 keys and 8 rows: half a block (64 keys) and two groups (32 keys) with
+# masks; without 16-byte loads the latter alone. Of pages, two groups in either loop and what two groups' loop
+# leaves over.
+omma='OMMA\.SF\.16864\.F32\.E2M1\.E2M1\.UE4M3\.4X'
+for rows in 8 16 32; do
+  tiles=$((rows / 8))
+  expect sm120.score_fp4 "score_rowsILi${tiles}ELb1" "$omma" $((12 * tiles)) "block-scaled instructions of $rows rows"
+  expect sm120.score_fp4 "score_cellsILi${tiles}" "$omma" $((12 * tiles)) "block-scaled instructions of $rows rows"
+done
+expect sm120.score_fp4 'score_rowsILi4ELb0' "$omma" 16 "block-scaled instructions of unaligned rows"
+expect sm120.score_fp4 'score_pages' "$omma" 96 "block-scaled instructions of a page"
+expect sm120.score_fp4 'score_' 'HMMA|F2FP|HFMA2' 0 "nothing is dequantised"
+require sm120.score_fp4 'score_(rows.*Lb1|cells|pages)' "$wide" "16-byte loads"
+require sm120.score_fp4 'score_pages' 'LDSM' "keys from shared memory as operands"
 [ "$bad" = 0 ] || exit 1
 echo "machine code: $looked kernels inspected, as intended; $on_stack of them keep up to $most_stack bytes on the stack"
