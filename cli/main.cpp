@@ -54,5 +54,7 @@ int main(int argc, char** argv) {
     return fail(kSystem, "not enough memory");
   } catch (const std::exception& error) {
     return fail(kSystem, error.what());
+  } catch (...) {
+    return fail(kSystem, "an error of unknown kind");
   }
 }

@@ -34,6 +34,7 @@ T completed(const char* operation, const char* name, const T* given, std::size_t
 // Bytes of the structs of version 0.1, up to the field that was their last. A struct may only grow
 // behind it.
 #define KVSCOUT_UP_TO(type, last) (offsetof(type, last) + sizeof(type::last))
+// NOLINTBEGIN(bugprone-sizeof-expression): some last fields are pointers
 constexpr std::size_t kTensor = KVSCOUT_UP_TO(kvscout_tensor, device_index),
                       kOptions = KVSCOUT_UP_TO(kvscout_options, message_bytes),
                       kQuantize = KVSCOUT_UP_TO(kvscout_quantize_args, scales),
@@ -45,6 +46,7 @@ constexpr std::size_t kTensor = KVSCOUT_UP_TO(kvscout_tensor, device_index),
                       kInfo = KVSCOUT_UP_TO(kvscout_backend_info, device_type),
                       kBounds = KVSCOUT_UP_TO(kvscout_bounds, max_k_tiles),
                       kPlan = KVSCOUT_UP_TO(kvscout_plan, text);
+// NOLINTEND(bugprone-sizeof-expression)
 #if defined(__LP64__)
 static_assert(kTensor == 96 && kOptions == 64 && kQuantize == 56 && kScoreFp4 == 176 &&
               kScore == 128 && kSelect == 64 && kIndex == 48 && kAppend == 56 && kInfo == 432 &&

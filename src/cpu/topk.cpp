@@ -25,7 +25,7 @@ RowRange row_range(const SelectRule& rule, std::int64_t n) {
 }
 
 std::size_t RowTopk::bytes(int rows, int topk) {
-  const auto r = static_cast<std::size_t>((rows + 7) / 8 * 8);
+  const auto r = static_cast<std::size_t>(rows + 7) / 8 * 8;
   return rounded(r * sizeof(RowRange)) + 3 * rounded(r * topk * 4) + rounded(r * 4);
 }
 
@@ -33,7 +33,7 @@ RowTopk::RowTopk(const Kernels& kernels, const SelectRule& rule, void* memory, i
     : kernels_(kernels), rule_(rule), kept_(rule.topk) {
   auto* next = static_cast<std::byte*>(memory);
   const auto take = [&](std::size_t size) { return std::exchange(next, next + rounded(size)); };
-  const auto r = static_cast<std::size_t>((rows + 7) / 8 * 8);
+  const auto r = static_cast<std::size_t>(rows + 7) / 8 * 8;
   ranges_ = reinterpret_cast<RowRange*>(take(r * sizeof(RowRange)));
   scores_ = reinterpret_cast<float*>(take(r * kept_ * 4));
   ids_ = reinterpret_cast<std::int32_t*>(take(r * kept_ * 4));
