@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # The proof on this machine's GPU: the case list on every CUDA back end, the same under compute-sanitizer, streams
-# and graphs, then the benchmarks. Fits ten minutes on an H200.
+# and graphs, the Python tests where python3 has torch, then the benchmarks. Fits ten minutes on an H200.
 #   tools/gpu.sh           builds first (needs nvcc)
-#   tools/gpu.sh FOLDER    takes kvscout_gpu_test and kvscout_gpu_* from there (built elsewhere)
+#   tools/gpu.sh FOLDER    takes kvscout_gpu_test and kvscout_gpu_* from there (built elsewhere), and the wheels for the
+#                          Python tests: kvscout's (tools/wheel.sh -DKVSCOUT_CUDA=ON), and what that python3 lacks
 #   tools/gpu.sh --pack FOLDER   builds, and leaves the binaries in FOLDER for a machine without nvcc
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -29,7 +30,8 @@ if [ "${1:-}" = --pack ]; then
   du -sh "$2"
   exit 0
 fi
-folder=${1:-build/gpu/binaries}
+given=${1:-}
+folder=${given:-build/gpu/binaries}
 if [ $# -eq 0 ]; then
   build
   collect "$folder"
@@ -41,8 +43,9 @@ step() {  # step NAME COMMAND...: runs, says how it went and how long it took
   local name=$1 begin=$SECONDS status=0
   shift
   "$@" || status=$?
-  [ "$status" = 0 ] || bad=1
-  printf '== %-44s %s, %d s\n' "$name" "$([ "$status" = 0 ] && echo passed || echo "FAILED ($status)")" $((SECONDS - begin))
+  local how="FAILED ($status)"
+  case $status in 0) how=passed ;; 77) how="not run" ;; *) bad=1 ;; esac
+  printf '== %-44s %s, %d s\n' "$name" "$how" $((SECONDS - begin))
 }
 quietly() { "$@" --gtest_brief=1 | grep -v 'Skipped$\|^\[ *SKIPPED\|no back end for' | tail -n 40; }
 
@@ -60,6 +63,18 @@ else
   echo "no compute-sanitizer here: memcheck, racecheck, initcheck and synccheck were not run"
   bad=1
 fi
+
+python_tests() {
+  if compgen -G "$folder/kvscout-*.whl" >/dev/null; then
+    bash tools/python_gpu.sh "$folder"
+  elif [ -z "$given" ]; then
+    bash tools/python_gpu.sh
+  else
+    echo "no wheel of kvscout in $folder"
+    return 77
+  fi
+}
+step "Python tests, host cost" python_tests
 
 for benchmark in "$folder"/kvscout_gpu_*; do
   [ "$benchmark" = "$test" ] || step "$(basename "$benchmark")" "$benchmark"
