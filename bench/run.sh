@@ -9,7 +9,7 @@ runner=${BENCH_RUNNER:-}
 # OpenBLAS knows only the CPUs of its time: the peer is its fastest set of kernels.
 unset OPENBLAS_CORETYPE
 best=$($bench --peer) tried="unset: $best"
-for core in Haswell Zen SkylakeX Cooperlake SapphireRapids; do
+for core in Haswell Zen SkylakeX Cooperlake; do
   found=$(OPENBLAS_CORETYPE=$core $bench --peer 2>/dev/null) || continue  # the CPU lacks what it needs
   [ "${found% *}" = "$core" ] || continue                                 # this OpenBLAS lacks it
   tried="$tried, $found"

@@ -171,12 +171,15 @@ void score_float(const void* tile, int vectors, const void* block, const std::in
   // 32 keys are 16 KB and stay in the first-level cache while all rows pass.
   for (int first = 0; first < kBlock; first += 32) {
     int v = 0;
+    const auto seen = [&] { return visible ? visible + v * kLanes : nullptr; };
+    if constexpr (kLanes == 16) {  // 32 registers; fewer sums and loads would be the bound
+      for (; v + 4 <= vectors; v += 4)
+        float_vectors<kPart, kStep, 4, 4>(q + v, b, first, 32, seen(), best + v * kLanes);
+    }
     for (; v + 2 <= vectors; v += 2)
-      float_vectors<kPart, kStep, 4, 2>(
-          q + v, b, first, 32, visible ? visible + v * kLanes : nullptr, best + v * kLanes);
+      float_vectors<kPart, kStep, 4, 2>(q + v, b, first, 32, seen(), best + v * kLanes);
     for (; v < vectors; ++v)
-      float_vectors<kPart, kStep, 4, 1>(
-          q + v, b, first, 32, visible ? visible + v * kLanes : nullptr, best + v * kLanes);
+      float_vectors<kPart, kStep, 4, 1>(q + v, b, first, 32, seen(), best + v * kLanes);
   }
 }
 

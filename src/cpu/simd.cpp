@@ -20,6 +20,7 @@
 #include "cpu/quantize-inl.h"
 #include "cpu/score_float-inl.h"
 #include "cpu/score_int-inl.h"
+#include "cpu/score_keys-inl.h"
 #include "cpu/topk-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -42,7 +43,7 @@ const Kernels& table() {
       .interleaved = {sizeof(FloatQueryVector<kLanes>), sizeof(FloatKeyBlock), pack_float,
                       unpack_float, score_float<1, 8>},
       .score_keys = score_keys_int,
-      .max_rows_of_score_keys = kLanes - 1,
+      .max_rows_of_score_keys = kLanes == 8 ? 16 : kLanes - 1,  // measured
       .quantize = quantize,
       .floor_of = floor_of,
       .mark = mark,
