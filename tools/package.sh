@@ -73,7 +73,8 @@ for root in "${roots[@]}"; do
   tar -C "$place" -xzf "$build/$name.tar.gz"
   cp "$user/decode_loop" "$user/build/quickstart" tests/golden/flat_hq4_hkv1_causal.safetensors "$place/"
   echo "== $root: $(. "$root/etc/os-release" && echo "$PRETTY_NAME")"
-  chroot "$root" /bin/sh -ec "cd /root/package-test
+  # With /proc, where the loader finds out what $ORIGIN is; the mount ends with the command.
+  unshare --mount sh -ec 'mount -t proc proc "$1/proc"; exec chroot "$1" /bin/bash -eo pipefail -c "$2"' - "$root" "cd /root/package-test
     for file in $name/bin/kvscout $name/lib/libkvscout.so decode_loop quickstart; do
       if ldd \$file | grep 'not found'; then exit 1; fi
     done
