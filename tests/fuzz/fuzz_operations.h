@@ -13,6 +13,10 @@ struct Outcomes {
 };
 std::map<std::string, Outcomes>& outcomes();  // by operation, so far
 
-}  // namespace kvscout::cases
+// Aborts at a difference. Problems of more work are left out.
+void ask(const std::uint8_t* data, std::size_t size, std::int64_t most_work);
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+// An answer of plain loops takes about 10 ms under sanitizers that also watch branches.
+inline constexpr std::int64_t kWorkUnderSanitizers = 4000;
+
+}  // namespace kvscout::cases

@@ -195,6 +195,25 @@ bool rows_overlap(const Problem& p) {
   return false;
 }
 
+template <class Score>
+std::int64_t products(const Score& a, const Tensor& q) {
+  return q.shape[0] * q.shape[1] * a.max_k_tiles * kBlock;
+}
+
+std::int64_t work_of(const Args& args) {
+  struct Visit {
+    std::int64_t operator()(const QuantizeArgs& a) const { return a.a.count() / 8; }
+    std::int64_t operator()(const ScoreFp4Args& a) const { return products(a, a.q_fp4); }
+    std::int64_t operator()(const ScoreArgs& a) const { return products(a, a.q); }
+    std::int64_t operator()(const SelectArgs& a) const { return a.max_score.count() / 8; }
+    std::int64_t operator()(const IndexArgs& a) const { return products(a.score, a.score.q_fp4); }
+    std::int64_t operator()(const AppendArgs& a) const {
+      return (a.k.count() + a.k_cache_fp4.count()) / 8;
+    }
+  };
+  return std::visit(Visit{}, args);
+}
+
 Problem drawn_problem(int kind, Bytes& in) {
   switch (kind) {
     case 0:
@@ -226,14 +245,17 @@ FuzzProblem fuzz_problem(const std::uint8_t* data, std::size_t size) {
   if (kind == kNamed) {
     const Case& c = named_case(in.line());
     f.problem = c.build();
-    if (!c.legal) return f;  // its views need not lie in memory
+    f.legal = c.legal;
+    if (!c.legal) return f;
     scribble(f.problem, in);
     f.specified = !c.unspecified && !rows_overlap(f.problem);
+    f.work = work_of(f.problem.args);
     return f;
   }
   f.problem = drawn_problem(kind % 7, in);
   scribble(f.problem, in);
   f.specified = !rows_overlap(f.problem);
+  f.work = work_of(f.problem.args);
   return f;
 }
 

@@ -15,7 +15,9 @@ struct FuzzProblem {
   Problem problem;
   int threads = 1;
   bool check = false;
+  bool legal = true;      // false: the call must refuse it; views need not lie in memory
   bool specified = true;  // false: requests share rows, whose values may be anything
+  std::int64_t work = 0;  // of plain loops, about: products of two rows
 };
 FuzzProblem fuzz_problem(const std::uint8_t* data, std::size_t size);
 
