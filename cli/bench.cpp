@@ -92,7 +92,9 @@ class Bench {
   int run() {
     {
       const Progress progress("bench");
+      const bench::OtherLoad others;
       bench::race(contenders_, static_cast<int>(o_.rounds));
+      others_ = others.share();
     }
     return o_.json ? report_json() : report();
   }
@@ -154,8 +156,11 @@ class Bench {
     const Shape& s = o_.shape;
     print("kvscout {} bench: {}, {}\n{} ({}): {}\n", version(), processor(), system_name(),
           backend_.name, backend_.built_for, backend_.status);
-    print("{} requests x {} queries x {} heads, {} keys x {} heads, topk {}; best of {}\n", s.batch,
-          s.queries, s.q_heads, s.keys, s.k_heads, o_.topk, o_.rounds);
+    print(
+        "{} requests x {} queries x {} heads, {} keys x {} heads, topk {}; best of {}; other "
+        "processes took "
+        "{:.0f} % of the machine\n",
+        s.batch, s.queries, s.q_heads, s.keys, s.k_heads, o_.topk, o_.rounds, 100 * others_);
     for (std::size_t i = 0; i < lines_.size(); ++i)
       print("{:<18}{:>12.3f} ms{:>12.3f} MB{:>10.2f} GB/s{}\n", lines_[i].what,
             contenders_[i].seconds * 1e3, static_cast<double>(lines_[i].bytes) * 1e-6,
@@ -185,6 +190,7 @@ class Bench {
                                    {"k_heads", s.k_heads},
                                    {"topk", o_.topk},
                                    {"best_of", o_.rounds},
+                                   {"other_load", others_},
                                    {"times", std::move(all)}});
     print("{}\n", report.text(2));
     return kOk;
@@ -198,6 +204,7 @@ class Bench {
   std::deque<std::vector<std::uint64_t>> owned_;
   std::vector<Line> lines_;
   std::vector<bench::Contender> contenders_;
+  double others_ = 0;  // what other processes took of the machine meanwhile
 };
 
 }  // namespace

@@ -410,7 +410,7 @@ TEST_F(Tool, BenchTimesEveryOperation) {
     EXPECT_EQ(report["times"][0]["of_ceiling"], 1.0);
   }
   ASSERT_EQ(run(shape), 0) << err;
-  EXPECT_NE(out.find("best of 1\n"), out.npos) << out;
+  EXPECT_NE(out.find("best of 1;"), out.npos) << out;
   EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 9) << out;
   expect_error(4, "bench --backend nonesuch", "nonesuch");
   expect_error(2, "bench --rounds 0", "--rounds");
