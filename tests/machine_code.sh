@@ -90,9 +90,9 @@ require sm90.score_warpgroup 'score_warpgroup' "$wide" "16-byte loads"
 for folder in sm80 sm89 sm120; do
   if [ -s "$sass/$folder.score" ]; then require "$folder.score" 'score_shared' "$wide" "16-byte loads"; fi
 done
-# The block-scaled instruction, two for 16 keys and 8 rows: half a block (64 keys) and two groups (32 keys) with
-# masks; without 16-byte loads the latter alone. Of pages, two groups in either loop and what two groups' loop
-# leaves over.
+# The block-scaled instruction, two for 16 keys and 8 rows. Up to 32 rows: half a block (64 keys), and two groups (32
+# keys) with masks; without 16-byte loads the latter alone. 64 rows from memory: a group with masks and one without.
+# From pages: two groups with masks, two without, and two that ptxas takes out of the loop.
 omma='OMMA\.SF\.16864\.F32\.E2M1\.E2M1\.UE4M3\.4X'
 for rows in 8 16 32; do
   tiles=$((rows / 8))
@@ -100,9 +100,10 @@ for rows in 8 16 32; do
   expect sm120.score_fp4 "score_cellsILi${tiles}" "$omma" $((12 * tiles)) "block-scaled instructions of $rows rows"
 done
 expect sm120.score_fp4 'score_rowsILi4ELb0' "$omma" 16 "block-scaled instructions of unaligned rows"
+expect sm120.score_fp4 'score_tiles' "$omma" 32 "block-scaled instructions of 64 rows"
 expect sm120.score_fp4 'score_pages' "$omma" 96 "block-scaled instructions of a page"
 expect sm120.score_fp4 'score_' 'HMMA|F2FP|HFMA2' 0 "nothing is dequantised"
-require sm120.score_fp4 'score_(rows.*Lb1|cells|pages)' "$wide" "16-byte loads"
+require sm120.score_fp4 'score_(rows.*Lb1|cells|tiles|pages)' "$wide" "16-byte loads"
 require sm120.score_fp4 'score_pages' 'LDSM' "keys from shared memory as operands"
 [ "$bad" = 0 ] || exit 1
 echo "machine code: $looked kernels inspected, as intended; $on_stack of them keep up to $most_stack bytes on the stack"

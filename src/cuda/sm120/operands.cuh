@@ -206,15 +206,19 @@ __device__ __forceinline__ void score_whole(const ScoreParams& p, const KeyBlock
   }
 }
 
-// A group of any block. Rows past the last are read as the last.
-template <bool Aligned>
+// A group of any block. Rows past the last are read as the last. `Shared`: other warps of the block
+// of threads read it, too, so that it is worth a place in L1.
+template <bool Aligned, bool Shared>
 __device__ __forceinline__ void load_group(const ScoreParams& p, const KeyBlock& k, int group,
                                            int lane, KeyGroup& keys) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int row = min(map::key_row(group, lane / 4 + 8 * h), k.last);
-    keys.row[h] = cuda::load_row_part<Aligned>(k.rows + row * p.k_token_stride +
-                                               16 * map::chunk_of_lane(lane % 4));
+    const std::uint8_t* at = k.rows + row * p.k_token_stride + 16 * map::chunk_of_lane(lane % 4);
+    if constexpr (Aligned && Shared)
+      keys.row[h] = __ldg(reinterpret_cast<const uint4*>(at));
+    else
+      keys.row[h] = cuda::load_row_part<Aligned>(at);
   }
   const int row = min(map::key_row(group, map::scale_a_row(lane)), k.last);
   const std::int64_t at = p.paged ? row % 32 * 16 + row / 32 * 4
@@ -223,19 +227,21 @@ __device__ __forceinline__ void load_group(const ScoreParams& p, const KeyBlock&
       cuda::load_word<Aligned>(k.scales + at + map::scale_a_half(lane) * scale_layout::kSecondHalf);
 }
 
-// Groups [first, last) of any block, two at a time.
+// Groups [first, last) of any block; with more rows, fewer loads ahead.
 template <bool Aligned, bool Masked, int Tiles, class VisibleKeys>
 __device__ __forceinline__ void score_part(const ScoreParams& p, const KeyBlock& k, int first,
                                            int last, int lane, const Queries<Tiles>& q,
                                            VisibleKeys visible, Maxima<Tiles>& m) {
+  constexpr bool kMany = Tiles > 4;
+  constexpr int kAhead = kMany ? 1 : 2;
 #pragma unroll 1
-  for (int base = first; base < last; base += 2) {
-    KeyGroup keys[2];
+  for (int base = first; base < last; base += kAhead) {
+    KeyGroup keys[kAhead];
 #pragma unroll
-    for (int j = 0; j < 2; ++j)
-      if (base + j < last) load_group<Aligned>(p, k, base + j, lane, keys[j]);
+    for (int j = 0; j < kAhead; ++j)
+      if (base + j < last) load_group<Aligned, kMany>(p, k, base + j, lane, keys[j]);
 #pragma unroll
-    for (int j = 0; j < 2; ++j)
+    for (int j = 0; j < kAhead; ++j)
       if (base + j < last) {
         const KeyOperand operand[1] = {operand_of(keys[j], lane)};
         score_groups<Masked, 2>(operand, base + j, lane, q, visible, m);
