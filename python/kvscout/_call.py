@@ -39,6 +39,8 @@ _WRITTEN = {"output", "scores", "codes", "k_cache_fp4", "k_cache_scale", "worksp
 
 
 def mode_of(operation: str, causal: Any, reduce_heads: Any) -> int:
+    if causal is True and reduce_heads is False:  # almost every call; the look-up is a tenth of a microsecond
+        return 1
     try:
         return _MODES[causal, reduce_heads]
     except (KeyError, TypeError):
