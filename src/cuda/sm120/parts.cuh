@@ -45,26 +45,34 @@ __device__ __forceinline__ int row_of_part(int lane) {
   return (lane & 4 ? 32 : 0) + (lane & 8 ? 16 : 0) + (lane & 16 ? 8 : 0) + lane % 4 * 2;
 }
 
+// Where a part's rows are written in column 0, looked up once for many columns.
+using Targets = float* [kPartRows];
+__device__ __forceinline__ void find_targets(const ScoreParams& p, const TileShape& tile,
+                                             const Segment& s, const HeadChunk& heads, int lane,
+                                             Targets& targets) {
+  for (int n = lane; n < kPartRows; n += 32) targets[n] = target(p, tile, s, heads, n);
+}
+
 // Two rows' maxima in one column. With heads reduced in several passes, raw maxima gather in the
 // output itself (the same lane reads what it wrote) until the last pass.
 __device__ __forceinline__ void write_part(const ScoreParams& p, const TileShape& tile,
                                            const Segment& s, const HeadChunk& heads, int pass,
-                                           int column, float* rows, int lane,
-                                           const float (&two)[2]) {
+                                           int column, const Targets& targets, float* rows,
+                                           int lane, const float (&two)[2]) {
   const int row = row_of_part(lane);
   const std::int64_t at = column * p.out_column_stride;
   const float scale = cuda::global_scale(p);
   if (!p.folds) {
 #pragma unroll
     for (int i = 0; i < 2; ++i)
-      if (float* out = target(p, tile, s, heads, row + i)) out[at] = finish(two[i], scale);
+      if (float* out = targets[row + i]) out[at] = finish(two[i], scale);
     return;
   }
   __syncwarp();
   rows[row] = two[0], rows[row + 1] = two[1];
   __syncwarp();
   for (int n = lane; n < s.tokens; n += 32) {
-    float* out = target(p, tile, s, heads, n) + at;
+    float* out = targets[n] + at;
     float value = cuda::fold_heads(tile, rows, heads.heads, n);
     if (pass > 0) value = fmaxf(value, *out);
     *out = pass + 1 == p.tile.passes ? finish(value, scale) : value;

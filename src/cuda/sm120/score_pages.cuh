@@ -21,29 +21,33 @@ struct PageRing {
   int exists[kPages];
 };
 
-// Starts the copies of a page, by the whole block of threads.
+// Starts the copies of a page, by one warp.
 __device__ __forceinline__ void fetch_page(const ScoreParams& p, const Segment& s, int key_head,
-                                           int column, PageRing& ring, int slot) {
-  const int thread = thread_again(), block = cuda::block_of(p, column);
+                                           int column, PageRing& ring, int slot, int lane) {
+  const int block = cuda::block_of(p, column);
   const KeyBlock k = cuda::key_block(p, s.rows, block, cuda::page_id(p, s.rows.b, block), key_head);
-  if (thread == 0) ring.exists[slot] = k.exists;
+  if (lane == 0) ring.exists[slot] = k.exists;
   if (!k.exists) return;
-#pragma unroll
-  for (int i = 0; i < kBlock * 4 / cuda::kThreads; ++i) {
-    const int r = i * (cuda::kThreads / 4) + thread / 4, c = thread % 4;
-    cuda::copy_async<16>(&ring.codes[slot][r * 64 + ((c ^ (r / 2 % 4)) * 16)],
-                         k.rows + min(r, k.last) * p.k_token_stride + 16 * c);
-  }
+  const int r = lane / 4, c = lane % 4;
+  std::uint8_t* const codes = &ring.codes[slot][r * 64 + ((c ^ (r / 2 % 4)) * 16)];
+#pragma unroll 4
+  for (int i = 0; i < kBlock; i += 8)
+    cuda::copy_async<16>(codes + i * 64, k.rows + min(i + r, k.last) * p.k_token_stride + 16 * c);
+  std::uint8_t* const scales = ring.scales[slot];
   if (p.paged) {
-    if (thread < scale_layout::kPageBytes / 16)
-      cuda::copy_async<16>(&ring.scales[slot][thread * 16], k.scales + thread * 16);
+#pragma unroll
+    for (int i = 16 * lane; i < scale_layout::kPageBytes; i += 16 * 32)
+      cuda::copy_async<16>(scales + i, k.scales + i);
   } else {
-    static_assert(cuda::kThreads == 2 * kBlock);
-    const int r = thread % kBlock, half = thread / kBlock;
-    cuda::copy_async<4>(
-        &ring.scales[slot][scale_layout::row_128x4(r) + half * scale_layout::kSecondHalf],
-        k.scales + scale_layout::row_128x4(k.scale_row + min(r, k.last) * p.k_heads) +
-            half * scale_layout::kSecondHalf);
+#pragma unroll 1
+    for (int i = lane; i < kBlock; i += 32) {
+      const std::uint8_t* const row =
+          k.scales + scale_layout::row_128x4(k.scale_row + min(i, k.last) * p.k_heads);
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        cuda::copy_async<4>(scales + scale_layout::row_128x4(i) + half * scale_layout::kSecondHalf,
+                            row + half * scale_layout::kSecondHalf);
+    }
   }
 }
 
@@ -86,6 +90,7 @@ __global__ void __launch_bounds__(cuda::kThreads, 2)
   __shared__ std::int64_t sums[cuda::kThreads];
   __shared__ float rows_of_warp[cuda::kWarps][kPartRows];
   __shared__ __align__(alignof(State)) unsigned char states[cuda::kWarps][sizeof(State)];
+  __shared__ __align__(16) Targets targets_of_warp[cuda::kWarps];
   __shared__ int limits_of_warp[cuda::kWarps][kPartRows];  // keys that a row sees
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const cuda::WorkList<false> list(p, sums);
@@ -103,12 +108,14 @@ __global__ void __launch_bounds__(cuda::kThreads, 2)
       __syncwarp();
       if (lane == 0) heads = cuda::head_chunk(p, s.unit, pass);
       __syncwarp();
+      find_targets(p, tile, s, heads, lane, targets_of_warp[warp]);
       Queries<Tiles> q;
       load_queries<map::Order::natural, true>(p, tile, s, heads, lane, q);
       __syncthreads();  // nobody reads pages any more
 #pragma unroll 1
       for (int i = 0; i < kPages - 1; ++i) {
-        if (s.column + i < s.column_end) fetch_page(p, s, heads.key_head, s.column + i, ring, i);
+        if (i == warp && s.column + i < s.column_end)
+          fetch_page(p, s, heads.key_head, s.column + i, ring, i, lane);
         cuda::copy_async_commit();
       }
       int slot = 0;
@@ -117,8 +124,9 @@ __global__ void __launch_bounds__(cuda::kThreads, 2)
         cuda::copy_async_wait<kPages - 2>();
         __syncthreads();  // the page is there, and the one before it is done with
         const int next = column + kPages - 1;
-        if (next < s.column_end)
-          fetch_page(p, s, heads.key_head, next, ring, slot == 0 ? kPages - 1 : slot - 1);
+        if (next < s.column_end && next % cuda::kWarps == thread_again() / 32)
+          fetch_page(p, s, heads.key_head, next, ring, slot == 0 ? kPages - 1 : slot - 1,
+                     thread_again() % 32);
         cuda::copy_async_commit();
         const int used = slot;
         slot = slot + 1 == kPages ? 0 : slot + 1;
@@ -135,7 +143,8 @@ __global__ void __launch_bounds__(cuda::kThreads, 2)
                 ring, used, q, [&](int n) { return limits[n] - block * kBlock; }, m);
         }
         cuda::reduce_keys<Tiles>(m, again % 32);
-        write_part(p, tile, s, heads, pass, column, rows_of_warp[again / 32], again % 32, m[0]);
+        write_part(p, tile, s, heads, pass, column, targets_of_warp[again / 32],
+                   rows_of_warp[again / 32], again % 32, m[0]);
       }
     }
   }

@@ -17,6 +17,7 @@ __global__ void __launch_bounds__(cuda::kThreads, 2)
   __shared__ std::int64_t sums[cuda::kThreads];
   __shared__ float rows_of_warp[cuda::kWarps][kPartRows];
   __shared__ __align__(alignof(State)) unsigned char states[cuda::kWarps][sizeof(State)];
+  __shared__ __align__(16) Targets targets_of_warp[cuda::kWarps];
   __shared__ int limits_of_warp[cuda::kWarps][kPartRows];  // keys that a row sees
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const cuda::WorkList<false> list(p, sums);
@@ -35,8 +36,10 @@ __global__ void __launch_bounds__(cuda::kThreads, 2)
       __syncwarp();
       if (lane == 0) heads = cuda::head_chunk(p, s.unit, pass);
       __syncwarp();
+      find_targets(p, tile, s, heads, lane, targets_of_warp[warp]);
       Queries<Tiles> q;
       load_queries<map::Order::paired, true>(p, tile, s, heads, lane, q);
+      __syncwarp();
 #pragma unroll 1
       for (int column = s.column + thread_again() / 32 / parts; column < state.own_end;
            column += cuda::kWarps / parts) {
@@ -55,7 +58,8 @@ __global__ void __launch_bounds__(cuda::kThreads, 2)
                 p, k, 0, kGroups, again, q, [&](int n) { return limits[n] - block * kBlock; }, m);
         }
         cuda::reduce_keys<Tiles>(m, again);
-        write_part(p, tile, s, heads, pass, column, rows_of_warp[mine], again, m[0]);
+        write_part(p, tile, s, heads, pass, column, targets_of_warp[mine], rows_of_warp[mine],
+                   again, m[0]);
       }
     }
   }
