@@ -7,7 +7,7 @@
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 1200
 #include "cuda/sm120/software_mma.cuh"
 #elif defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FAMILY_SPECIFIC__) && \
-    !defined(__CUDA_ARCH_SPECIFIC__)
+    !defined(__CUDA_ARCH_SPECIFIC__) && !defined(__CUDA_ARCH_FEAT_SM120_ALL)
 #error "the back end sm120 needs a target with the block-scaled instruction: 120f, or 120a and 121a"
 #endif
 
