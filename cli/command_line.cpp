@@ -81,8 +81,8 @@ void Verb::threads(int& to) {
 }
 void Verb::json(bool& to) { flag("--json", to, "report as one JSON object"); }
 
-void Verb::run(std::function<int()> work) {
-  app_.callback([work = std::move(work), &code = exit_code_] { code = work(); });
+void Verb::run(const std::function<int()>& work) {
+  app_.callback([work, &code = exit_code_] { code = work(); });
 }
 
 CommandLine::CommandLine(const char* name, const char* version, const char* what, const char* notes)

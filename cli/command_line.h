@@ -66,7 +66,7 @@ class Verb {
   void threads(int& to);
   void json(bool& to);
 
-  void run(std::function<int()> work);  // its value is the exit code
+  void run(const std::function<int()>& work);  // its value is the exit code
 
  private:
   friend class CommandLine;
