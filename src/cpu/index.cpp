@@ -16,8 +16,7 @@ namespace kvscout::cpu {
 namespace {
 
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
-constexpr int kOctet = 8 * 64;
-constexpr int kStrip = 64;                          // columns of a strip
+constexpr int kLeastStrip = 64;                     // columns of a strip
 constexpr std::size_t kMostCandidates = 16u << 20;  // bytes of the splits' results
 constexpr std::size_t kMostScratch = 47u << 20;     // bytes of all workers
 
@@ -33,6 +32,8 @@ struct IndexPlan {
   int workers = 1;
 
   int stride() const { return (rows + 7) / 8 * 8; }
+  // 16 KB, or 64 columns where there are many rows: what a strip costs is shared by its columns.
+  int strip() const { return std::clamp(4096 / stride(), kLeastStrip, kMarkColumns) / 64 * 64; }
   std::size_t bytes() const {
     return list_bytes + candidate_bytes + scratch_bytes * static_cast<std::size_t>(workers);
   }
@@ -55,7 +56,7 @@ IndexPlan plan_index(const IndexProblem& ip, int threads) {
       1, std::max(batch, p.q.tokens / plan.score.queries) * plan.score.head_tasks);
   if (threads > 1 && least < 4 * threads) {
     plan.splits =
-        std::clamp<std::int64_t>(p.max_k_tiles / kStrip, 1, (4 * threads + least - 1) / least);
+        std::clamp<std::int64_t>(p.max_k_tiles / kLeastStrip, 1, (4 * threads + least - 1) / least);
     while (plan.splits > 1 &&
            static_cast<std::size_t>(rows) * row_bytes(plan.splits) > kMostCandidates)
       plan.splits /= 2;
@@ -66,7 +67,7 @@ IndexPlan plan_index(const IndexProblem& ip, int threads) {
   plan.candidate_bytes =
       plan.splits > 1 ? aligned(static_cast<std::size_t>(rows) * plan.row_bytes) : 0;
   plan.scorer_bytes = aligned(TileScorer::scratch_bytes(p, plan.score.rows()));
-  plan.strip_bytes = aligned(static_cast<std::size_t>(plan.stride()) * kStrip * 4);
+  plan.strip_bytes = aligned(static_cast<std::size_t>(plan.stride()) * plan.strip() * 4);
   plan.scratch_bytes =
       plan.scorer_bytes + plan.strip_bytes + aligned(RowTopk::bytes(plan.rows, ip.rule.topk));
   const auto most_workers =
@@ -157,8 +158,8 @@ class Indexer {
     const std::int64_t end = std::min((split + 1) * plan_.columns, seen);
     TileScorer scorer(p_, kernels_, scratch(worker), plan_.score.rows());
     auto* strip = reinterpret_cast<float*>(scratch(worker) + plan_.scorer_bytes);
-    for (std::int64_t first = split * plan_.columns; first < end; first += kStrip) {
-      const int columns = static_cast<int>(std::min<std::int64_t>(kStrip, end - first));
+    for (std::int64_t first = split * plan_.columns; first < end; first += plan_.strip()) {
+      const int columns = static_cast<int>(std::min<std::int64_t>(plan_.strip(), end - first));
       for (int pass = 0; pass < plan_.score.passes; ++pass) {
         set_heads(p_, plan_.score, unit % plan_.score.head_tasks, pass, &tile);
         if (plan_.score.passes > 1 || first == split * plan_.columns) scorer.begin(tile, span);
@@ -167,7 +168,7 @@ class Indexer {
                      scorer.place_step(), pass, strip + 8 * c);
       }
       set_heads(p_, plan_.score, unit % plan_.score.head_tasks, 0, &tile);
-      rows.add(strip, kOctet, first, columns);
+      rows.add(strip, 8 * plan_.strip(), first, columns);
     }
     if (plan_.splits == 1)
       store(tile, span, rows);
@@ -178,8 +179,9 @@ class Indexer {
   // Scores of one column into the strip (topk.h has its order); unscaled until the last pass.
   void add_column(const Tile& t, const float* best, int step, int pass, float* strip) const {
     const bool last = pass == plan_.score.passes - 1;
+    const std::int64_t octet = 8 * plan_.strip();
     const auto scaled = [&](float m) { return m == kLowest || !last ? m : global_ * m; };
-    const auto at = [&](int r) -> float& { return strip[r / 8 * kOctet + r % 8]; };
+    const auto at = [&](int r) -> float& { return strip[r / 8 * octet + r % 8]; };
     if (p_.reduce == Reduce::none) {
       for (int r = 0; r < t.rows(); ++r) at(r) = best ? scaled(best[r * step]) : kLowest;
     } else {

@@ -12,9 +12,24 @@ namespace kvscout::cpu {
 namespace {
 
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
-constexpr int kMaxCandidates = 256;
+constexpr int kMaxCandidates = 256, kFewMarks = 48;
 
 std::size_t rounded(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// Of the row with most of them.
+int most_marks(const std::uint8_t (&bits)[8][kMarkColumns / 8], int columns) {
+  int most = 0;
+  for (const auto& row : bits) {
+    int marks = 0;
+    for (int c = 0; c < columns; c += 64) {
+      std::uint64_t word;
+      std::memcpy(&word, row + c / 8, 8);
+      marks += std::popcount(word);
+    }
+    most = std::max(most, marks);
+  }
+  return most;
+}
 
 }  // namespace
 
@@ -158,24 +173,33 @@ void RowTopk::add(float* strip, std::int64_t octet_stride, std::int64_t first, i
       }
     }
     if (room == 0) continue;
-    float floors[8];
-    kernels_.floor_of(octet, columns, room, floors);
-    bool plain[8];
-    for (int i = 0; i < rows; ++i) {
+    // What a full row has kept is a floor; where all rows are full, it is the only one that is
+    // needed, unless scores rise and too many reach it.
+    float kept_floor[8], floors[8];
+    bool plain[8], full = true;
+    for (int i = 0; i < 8; ++i) {
+      plain[i] = i >= rows || ranges_[r0 + i].room == 0;
+      kept_floor[i] = plain[i] ? -kLowest : kLowest;
+      if (plain[i]) continue;
       const float* kept = scores_ + static_cast<std::int64_t>(r0 + i) * kept_;
       const std::int32_t count = counts_[r0 + i];
       float least = count ? kept[0] : kLowest;
-      plain[i] = ranges_[r0 + i].room == 0;
       for (int k = 0; k < count; ++k) {
         if (!(kept[k] > kLowest)) plain[i] = true;  // -inf and NaN are outside the fast way's order
         least = kept[k] < least ? kept[k] : least;
       }
-      // What a full row has kept is a floor too.
-      if (count == ranges_[r0 + i].room && least > floors[i]) floors[i] = least;
-      if (!(floors[i] > kLowest)) plain[i] = true;
+      if (count == ranges_[r0 + i].room && !plain[i]) kept_floor[i] = least;
+      full &= kept_floor[i] > kLowest;
     }
     alignas(64) std::uint8_t bits[8][kMarkColumns / 8];
-    kernels_.mark(octet, columns, floors, bits[0]);
+    std::copy(kept_floor, kept_floor + 8, floors);
+    if (full) kernels_.mark(octet, columns, floors, bits[0]);
+    if (!full || most_marks(bits, columns) > kFewMarks) {
+      kernels_.floor_of(octet, columns, room, floors);
+      for (int i = 0; i < 8; ++i) floors[i] = std::max(floors[i], kept_floor[i]);
+      kernels_.mark(octet, columns, floors, bits[0]);
+    }
+    for (int i = 0; i < rows; ++i) plain[i] |= !(floors[i] > kLowest);
     for (int i = 0; i < rows; ++i) {
       if (plain[i])
         add_plainly(r0 + i, octet + i, first, columns);
