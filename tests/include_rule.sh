@@ -71,7 +71,7 @@ plant src/validate.cpp cpu/kernels.h
 plant src/cpu/cpu.cpp registry.h
 plant src/cpu/score.cpp cuda/device.h
 plant src/cuda/device.cpp validate.h
-plant src/cuda/sm80/operations.cu cuda/sm90/tile.cuh
+plant src/cuda/sm80/operations.cu cuda/sm90/atom.cuh
 plant src/cuda/planted.cuh backend.h
 plant cli/main.cpp registry.h
 plant src/cpu/reference.cpp kvscout/nvfp4.h

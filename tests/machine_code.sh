@@ -35,7 +35,7 @@ expect() {
 
 # Kernels that still keep something on the stack, and how much at most: it may shrink, not grow or spread. The last
 # line counts them, so that nobody forgets.
-known_stack='score_(registers|cells|warpgroup)' most_stack=128
+known_stack='score_(cells|unaligned|shared|warpgroup)' most_stack=128
 
 bad=0 looked=0 on_stack=0
 fail() { echo "machine code: $*"; bad=1; }
@@ -80,8 +80,8 @@ for folder in sm80 sm89 sm90 sm120; do
     grep '^new' "$sass/spills" >"$sass/unknown" || true
     [ ! -s "$sass/unknown" ] || fail "$object: stack or local memory in"$'\n'"$(cut -c1-240 "$sass/unknown")"
   done
-  require "$folder.score" 'score_(registers|shared)' 'HMMA\.16816' "the matrix instruction"
-  require "$folder.score" 'score_registers.*Lb1E' "$wide" "16-byte loads"
+  require "$folder.score" 'score_(stream|cells|unaligned|shared)I' 'HMMA\.16816' "the matrix instruction"
+  require "$folder.score" 'score_stream' "$wide" "16-byte loads"
   require "$folder.operations" 'quantize_tiles.*Lb1E' "$wide" "16-byte loads"
   require "$folder.operations" 'append_keys.*Lb1E' "$wide" "16-byte loads"
 done

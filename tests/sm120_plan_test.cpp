@@ -51,7 +51,7 @@ TEST(Sm120Plan, KeepsEnoughBytesUnderWay) {
     const ScorePlan plan = sm120::plan_score(problem(64, 1, 8, 131072), d);
     ASSERT_EQ(plan.kernels, 1);
     const ScoreKernel& k = plan.kernel[0];
-    EXPECT_EQ(k.schedule, Schedule::rows_in_registers);
+    EXPECT_EQ(k.schedule, Schedule::stream);
     EXPECT_EQ(k.tile.rows, 8);
     EXPECT_EQ(k.blocks, d.sms * sm120::blocks_per_sm(d));
     // 9 loads of 512 bytes a warp against 700 ns of the whole bandwidth, with room.
@@ -66,8 +66,7 @@ TEST(Sm120Plan, ShortCallsGetABlockOfThreadsAResult) {
     EXPECT_EQ(k.schedule, Schedule::cells);
     EXPECT_EQ(k.blocks, 64);
     EXPECT_EQ(k.threads, 64 <= d.sms * 2 ? 256 : 128);
-    EXPECT_EQ(sm120::plan_score(problem(64, 1, 4, 131072), d).kernel[0].schedule,
-              Schedule::rows_in_registers);
+    EXPECT_EQ(sm120::plan_score(problem(64, 1, 4, 131072), d).kernel[0].schedule, Schedule::stream);
   }
 }
 
@@ -138,7 +137,7 @@ TEST(Sm120Plan, UnalignedRowsAreLoadedByBytes) {
   p.k.token_stride = 72;
   const ScorePlan plan = sm120::plan_score(p, kRtx5090);
   EXPECT_FALSE(plan.aligned);
-  EXPECT_EQ(plan.kernel[0].schedule, Schedule::rows_in_registers);
+  EXPECT_EQ(plan.kernel[0].schedule, Schedule::unaligned);
   EXPECT_EQ(plan.kernel[0].tile.rows, 32);
 }
 

@@ -6,7 +6,8 @@
 #pragma once
 
 #include "cuda/dequant.cuh"
-#include "cuda/tile.cuh"
+#include "cuda/tails.cuh"
+#include "cuda/work_list.cuh"
 
 namespace kvscout::cuda {
 
@@ -24,13 +25,16 @@ __device__ __forceinline__ uint4 load_streaming(const std::uint8_t* address) {
 
 // Copies into shared memory that go on while the lane works; groups of them complete in order.
 template <int Bytes>
-__device__ __forceinline__ void copy_async(void* shared, const std::uint8_t* global) {
-  const auto to = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
+__device__ __forceinline__ void copy_async(std::uint32_t to, const std::uint8_t* global) {
   if constexpr (Bytes == 16)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
   else
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(Bytes)
                  : "memory");
+}
+template <int Bytes>
+__device__ __forceinline__ void copy_async(void* shared, const std::uint8_t* global) {
+  copy_async<Bytes>(static_cast<std::uint32_t>(__cvta_generic_to_shared(shared)), global);
 }
 __device__ __forceinline__ void copy_async_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
@@ -38,6 +42,22 @@ __device__ __forceinline__ void copy_async_commit() {
 template <int Pending>
 __device__ __forceinline__ void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
+}
+
+__device__ __forceinline__ std::uint32_t shared_address(const void* shared) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
+}
+__device__ __forceinline__ uint4 load_shared16(std::uint32_t address) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(address));
+  return v;
+}
+__device__ __forceinline__ std::uint32_t load_shared4(std::uint32_t address) {
+  std::uint32_t v;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address));
+  return v;
 }
 
 template <bool Aligned>
@@ -77,7 +97,7 @@ __device__ __forceinline__ KeyBlock key_block(const ScoreParams& p, const Rows& 
   k.rows = p.k + key_head * p.k_head_stride;
   k.scales = p.k_scale;
   if (p.paged) {
-    k.exists = page >= 0 && page < p.pages;
+    k.exists = static_cast<unsigned>(page) < static_cast<unsigned>(p.pages);
     k.rows += page * p.k_page_stride;
     k.scales += page * p.scale_page_stride + key_head * scale_layout::kPageBytes;
   } else {
@@ -147,29 +167,29 @@ __device__ __forceinline__ RowPlace place_of_row(const TileShape& t, int n) {
 
 // A lane's part of query row n; zeros for rows that hold nothing.
 template <class Ops, bool Aligned>
-__device__ __forceinline__ void load_query(const ScoreParams& p, const Segment& s,
-                                           const HeadChunk& heads, int n, int c,
-                                           std::uint32_t (&h)[16]) {
+__device__ __forceinline__ typename Ops::RawQuery fetch_query(const ScoreParams& p,
+                                                              const Segment& s,
+                                                              const HeadChunk& heads, int n,
+                                                              int c) {
   const RowPlace at = place_of_row(p.tile, n);
-  if (at.head >= heads.heads || at.token >= s.tokens) {
-#pragma unroll
-    for (int j = 0; j < 16; ++j) h[j] = 0;
-    return;
-  }
+  if (at.head >= heads.heads || at.token >= s.tokens) return {};
   const std::int64_t token = static_cast<std::int64_t>(s.rows.q_begin) + s.first + at.token;
   const std::int64_t head = heads.first_head + at.head;
   const std::uint8_t* row = p.q + token * p.q_token_stride + head * p.q_head_stride;
   const std::uint8_t* scales =
       Ops::kQueryScales ? p.q_scale + scale_layout::row_128x4(token * p.q_heads + head) : nullptr;
-  Ops::query_fragment(
-      row, scales, c,
-      [](const std::uint8_t* a) {
-        if constexpr (Aligned)
-          return __ldg(reinterpret_cast<const uint4*>(a));
-        else
-          return load_row_part<false>(a);
-      },
-      h);
+  return Ops::fetch_query(row, scales, c, [](const std::uint8_t* a) {
+    if constexpr (Aligned)
+      return __ldg(reinterpret_cast<const uint4*>(a));
+    else
+      return load_row_part<false>(a);
+  });
+}
+template <class Ops, bool Aligned>
+__device__ __forceinline__ void load_query(const ScoreParams& p, const Segment& s,
+                                           const HeadChunk& heads, int n, int c,
+                                           std::uint32_t (&h)[16]) {
+  Ops::unpack_query(fetch_query<Ops, Aligned>(p, s, heads, n, c), c, h);
 }
 
 // Where row n of a tile (or, with heads reduced, token n) is written; null: nowhere.

@@ -5,7 +5,9 @@
 
 #include "cuda/device.h"
 #include "cuda/score.h"
-#include "cuda/score_mma.cuh"
+#include "cuda/score_cells.cuh"
+#include "cuda/score_stream.cuh"
+#include "cuda/score_unaligned.cuh"
 
 namespace kvscout::cuda {
 
@@ -16,19 +18,19 @@ struct ScoreEntry {
   int shared_bytes = 0;
 };
 
+// Queries in registers.
 template <class Ops>
-ScoreEntry register_entry(const ScoreKernel& k, bool aligned) {
-  if (!aligned) return {score_registers<Ops, 4, false>, 0};
+ScoreEntry register_entry(const ScoreKernel& k) {
+  if (k.schedule == Schedule::unaligned) return {score_unaligned<Ops>, 0};
   if (k.schedule == Schedule::cells) {
-    if (k.tile.rows == 8) return {score_cells<Ops, 1>, 0};
     if constexpr (Ops::kKeyScales)
       if (k.tile.rows == 16) return {score_cells<Ops, 2>, 0};
-    return {score_cells<Ops, 4>, 0};
+    return {score_cells<Ops, 1>, 0};
   }
-  if (k.tile.rows == 8) return {score_registers<Ops, 1, true>, shared_bytes<Ops, true>()};
+  if (k.tile.rows == 8) return {score_stream<Ops, 1>, stream_bytes<Ops>()};
   if constexpr (Ops::kKeyScales)
-    if (k.tile.rows == 16) return {score_registers<Ops, 2, true>, shared_bytes<Ops, true>()};
-  return {score_registers<Ops, 4, true>, shared_bytes<Ops, true>()};
+    if (k.tile.rows == 16) return {score_stream<Ops, 2>, stream_bytes<Ops>()};
+  return {score_stream<Ops, 4>, stream_bytes<Ops>()};
 }
 
 // Calls entry.operator()<Operands<A, Q, K>>() for the problem's pair of types.
@@ -85,20 +87,22 @@ inline ScoreParams score_params(const ScoreProblem& x, const ScoreKernel& k, Tok
   p.table_row_stride = r.table_row_stride, p.table_column_stride = r.table_column_stride;
   p.out_head_stride = x.out.head_stride, p.out_column_stride = x.out.tile_stride,
   p.out_token_stride = x.out.token_stride;
-  p.pages = x.k.count;
+  p.pages = cut(x.k.count);
   p.q_heads = static_cast<int>(x.q.heads), p.k_heads = static_cast<int>(x.k.heads);
   p.paged = x.k.paged, p.folds = x.reduce != Reduce::none;
   p.all_columns = x.max_k_tiles;
   p.fill_lanes = k.fill_lanes, p.fill_columns = k.fill_columns;
   p.fill_token_parts = static_cast<unsigned>(ceil_div(p.range_end - p.range_begin, k.fill_lanes));
   p.fill_column_parts = static_cast<unsigned>(ceil_div(x.max_k_tiles, k.fill_columns));
+  p.all_rows = p.range_begin == 0 && p.range_end == x.q.tokens && p.min_tokens <= 0 &&
+               k.max_tokens >= r.max_seqlen_q;
   p.fills = k.fills && range.fills, p.cell_tiles = k.cell_tiles;
   if (p.fills)
     p.fill_parts = static_cast<unsigned>(p.fill_token_parts * p.fill_column_parts * x.out_heads());
   return p;
 }
 
-// Launches what the plan says. entry_of(problem, kernel, aligned) finds a kernel's function.
+// Launches what the plan says. entry_of(problem, kernel) finds a kernel's function.
 template <class EntryOf>
 void launch_score(const ScoreProblem& problem, const ScorePlan& plan, const Launch& launch,
                   TokenRange range, EntryOf entry_of) {
@@ -107,7 +111,7 @@ void launch_score(const ScoreProblem& problem, const ScorePlan& plan, const Laun
       launch.device.index);  // explicit: the caller's current device does not matter
   for (int i = 0; i < plan.kernels; ++i) {
     const ScoreKernel& k = plan.kernel[i];
-    const ScoreEntry entry = entry_of(problem, k, plan.aligned);
+    const ScoreEntry entry = entry_of(problem, k);
     ScoreParams params = score_params(problem, k, range);
     const bool cells = k.schedule == Schedule::cells;
     void* arguments[] = {&params};

@@ -18,12 +18,14 @@ std::int64_t rows_bound(const ScoreProblem& p) {
   return std::min<std::int64_t>(tokens, 1 << 20) * std::min<std::int64_t>(p.group(), 1 << 20);
 }
 
-ScoreKernel kernel_of(const ScoreProblem& p, Schedule schedule, int rows, int blocks) {
+ScoreKernel kernel_of(const ScoreProblem& p, Schedule schedule, int rows, int blocks,
+                      int threads = 256) {
   ScoreKernel k;
   k.schedule = schedule;
   k.tile = tile_shape(p, rows);
   k.max_tokens = p.requests.max_seqlen_q;
   k.blocks = blocks;
+  k.threads = threads;
   // The tails: a lane a token where tokens lie side by side, else a lane a column.
   const bool columns_inside =
       p.out.tile_stride != 0 && std::abs(p.out.tile_stride) < std::abs(p.out.token_stride);
@@ -39,12 +41,14 @@ ScoreKernel kernel_of(const ScoreProblem& p, Schedule schedule, int rows, int bl
 
 // Where the bounds allow few result blocks, each gets a block of threads, and the fewer, the more
 // warps.
-void use_cells(const ScoreProblem& p, const DeviceInfo& device, bool aligned, ScoreKernel& k) {
+void use_cells(const ScoreProblem& p, const ScoreTuning& tuning, const DeviceInfo& device,
+               ScoreKernel& k) {
   const std::int64_t tokens = std::min(p.requests.max_seqlen_q, p.q.tokens);
   const std::int64_t columns = std::min(p.max_k_tiles, kMaxCells),
                      batch = std::min(p.requests.batch, kMaxCells);
   const std::int64_t tiles = ceil_div(tokens, k.tile.tokens);
-  if (!aligned || batch == 0 || columns != p.max_k_tiles || tiles * k.tile.units > kMaxCells)
+  if (k.tile.rows > tuning.cell_rows || (k.tile.passes > 1 && !tuning.cells_fold_all) ||
+      batch == 0 || columns != p.max_k_tiles || tiles * k.tile.units > kMaxCells)
     return;
   const std::int64_t cells = columns * batch * tiles * k.tile.units;
   if (cells > device.sms * 20) return;
@@ -87,8 +91,11 @@ bool is_aligned(const ScoreProblem& p) {
     bits |= reinterpret_cast<std::uintptr_t>(p.k.scale);
     if (p.k.paged) bits |= static_cast<std::uint64_t>(p.k.scale_page_stride);
   }
-  // Rows within a page are addressed by a 32-bit product.
-  return bits % 16 == 0 && std::abs(p.k.token_stride) < (std::int64_t{1} << 24);
+  // Pages, and rows within a page, are addressed by 32-bit products.
+  const bool near =
+      (!p.k.paged || (p.k.page_stride >> 32 == 0 && p.k.scale_page_stride >> 32 == 0)) &&
+      p.q.tokens * p.q.heads >> 32 == 0;
+  return bits % 16 == 0 && near && std::abs(p.k.token_stride) < (std::int64_t{1} << 24);
 }
 
 ScorePlan plan_score(const ScoreProblem& p, const ScoreTuning& tuning, const DeviceInfo& device) {
@@ -106,9 +113,14 @@ ScorePlan plan_score(const ScoreProblem& p, const ScoreTuning& tuning, const Dev
   if (is_short) {
     plan.kernels = 1;
     ScoreKernel& k = plan.kernel[0];
-    k = kernel_of(p, Schedule::rows_in_registers, register_rows,
-                  device.sms * tuning.register_blocks_per_sm(register_rows));
-    use_cells(p, device, plan.aligned, k);
+    if (!plan.aligned) {
+      k = kernel_of(p, Schedule::unaligned, register_rows, device.sms);
+    } else {
+      k = kernel_of(p, Schedule::stream, register_rows,
+                    device.sms * tuning.register_blocks_per_sm(register_rows),
+                    tuning.stream_threads);
+      use_cells(p, tuning, device, k);
+    }
     return plan;
   }
 
@@ -131,8 +143,9 @@ ScorePlan plan_score(const ScoreProblem& p, const ScoreTuning& tuning, const Dev
     ScoreProblem bounded = p;
     bounded.requests.max_seqlen_q = short_tokens;
     const int short_rows = p.k.type == Element::e2m1 ? 16 : kMaxRegisterRows;
-    plan.kernel[1] = kernel_of(bounded, Schedule::rows_in_registers, short_rows,
-                               device.sms * tuning.register_blocks_per_sm(short_rows));
+    plan.kernel[1] =
+        kernel_of(bounded, Schedule::stream, short_rows,
+                  device.sms * tuning.register_blocks_per_sm(short_rows), tuning.stream_threads);
     plan.kernels = 2;
   }
   return plan;
@@ -148,6 +161,7 @@ std::string to_string(const ScorePlan& plan) {
             : k.schedule == Schedule::cells          ? "mma, a block of threads a cell"
             : k.schedule == Schedule::rows_in_shared ? "mma, queries in shared memory"
             : k.schedule == Schedule::row_parts      ? "mma, 64 rows a warp in registers"
+            : k.schedule == Schedule::unaligned      ? "mma, byte by byte"
                                                      : "mma, queries in registers";
     text += ": " + std::to_string(k.blocks) + " x " + std::to_string(k.threads) +
             " threads, tiles of " + std::to_string(t.rows) + " rows (" + std::to_string(t.tokens) +

@@ -4,8 +4,8 @@
 //
 // A *tile* is `rows` query rows of one request that meet the same keys: up to `tokens` tokens times
 // `heads` of the G query heads of one key head; row n = g*tokens + token. Tiles and the blocks of
-// keys that they see are numbered one after the other over the whole call (tile.cuh), and every
-// worker takes an equal run of that line. So ragged batches are balanced by construction.
+// keys that they see are numbered one after the other over the whole call (work_list.cuh), and
+// every worker takes an equal run of that line. So ragged batches are balanced by construction.
 #pragma once
 
 #include <cstdint>
@@ -37,15 +37,16 @@ struct TileShape {
 };
 
 enum class Schedule : std::uint8_t {
-  rows_in_registers,  // mma.sync; a warp takes a block, queries stay in registers
-  cells,              // the same, one block of threads for each result block that the bounds allow
-  rows_in_shared,     // mma.sync; a warp takes a block, queries lie in shared memory
-  warpgroup,          // wgmma; a warpgroup takes a block, queries lie in shared memory
-  row_parts,          // sm120: a warp keeps a part of the rows, warps of a block share pages
+  stream,          // mma.sync; warps take equal runs of blocks, queries stay in registers
+  cells,           // the same, a block of threads for each result block that the bounds allow
+  unaligned,       // the same, byte by byte
+  rows_in_shared,  // mma.sync; a warp takes a block, queries lie in shared memory
+  warpgroup,       // wgmma; a warpgroup takes a block, queries lie in shared memory
+  row_parts,       // sm120: a warp keeps a part of the rows, warps of a block share pages
 };
 
 struct ScoreKernel {
-  Schedule schedule = Schedule::rows_in_registers;
+  Schedule schedule = Schedule::stream;
   TileShape tile;
   int blocks = 1, threads = 256;
   int cell_tiles = 1,
@@ -66,12 +67,15 @@ struct ScorePlan {
 
 // What the folders choose.
 struct ScoreTuning {
-  int blocks_per_sm_8 = 2, blocks_per_sm_16 = 2,
-      blocks_per_sm_32 = 1;  // rows in registers, by rows
+  int blocks_per_sm_8 = 3, blocks_per_sm_16 = 3,
+      blocks_per_sm_32 = 2;  // rows in registers, by rows
   int register_blocks_per_sm(int rows) const {
     return rows == 8 ? blocks_per_sm_8 : rows == 16 ? blocks_per_sm_16 : blocks_per_sm_32;
   }
   int shared_blocks_per_sm = 1;
+  int stream_threads = 128;
+  int cell_rows = 16;           // most rows of a tile that cells take
+  bool cells_fold_all = false;  // cells take several passes, too
   bool has_warpgroup = false;
   bool overlaps = false;  // programmatic dependent launch
 };

@@ -27,7 +27,8 @@ struct Lengths {
 
 struct Rows {
   int b = 0;
-  int q_begin = 0, tokens = 0;   // query tokens of the request, at most max_tokens
+  int q_begin = 0, q_end = 0;    // query tokens of the request
+  int tokens = 0;                // of those, at most max_tokens
   int begin = 0, end = 0;        // those that the kernel at hand answers, local indices
   int k_begin = 0, k_count = 0;  // keys that may be read
   int visible = 0;               // keys that query 0 sees, before clamping
@@ -46,7 +47,7 @@ KVSCOUT_HD Rows rows_of(const Lengths& r, int b) {
   const int q0 = most(0, least(r.cu_q[b], r.q_tokens)),
             q1 = most(0, least(r.cu_q[b + 1], r.q_tokens));
   const int q_length = most(q1 - q0, 0);
-  s.q_begin = q0;
+  s.q_begin = q0, s.q_end = q1;
   s.tokens = least(q_length, r.max_tokens);
   int k_length;
   if (r.used_k) {

@@ -4,7 +4,8 @@
 // are shared by two of them.
 #pragma once
 
-#include "cuda/score_mma.cuh"
+#include "cuda/dependent.cuh"
+#include "cuda/mma.cuh"
 
 namespace kvscout::cuda {
 
@@ -13,7 +14,7 @@ inline constexpr int kSharedTiles = 16;  // x 8 rows
 struct SharedQueries {
   uint4 fragment[kSharedTiles][4][32];
   float rows[kWarps][kSharedTiles * 8];
-  std::int64_t sums[kThreads];
+  std::int64_t sums[WorkList<false>::kSlots];
 };
 
 // A tile's queries into shared memory, by the whole block of threads.

@@ -14,7 +14,6 @@
 namespace kvscout::sm120 {
 
 struct Atom {
-  static constexpr int kStages = 2;  // of a warp's ring: what shared memory holds for 8 warps
   static __device__ __forceinline__ std::uint32_t e4m3x2(std::uint32_t bytes) {
     return cuda::e4m3x2_to_f16x2<true>(bytes);
   }

@@ -3,7 +3,7 @@
 // between neighbouring lanes (maps.h).
 #pragma once
 
-#include "cuda/score_mma.cuh"
+#include "cuda/mma.cuh"
 #include "cuda/sm120/atom.cuh"
 
 namespace kvscout::sm120 {

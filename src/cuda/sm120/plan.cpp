@@ -10,9 +10,12 @@ constexpr int kWarps = 8;                       // of a block
 constexpr std::int64_t kBytesOfWarp = 9 * 512;  // under way: half a page with its scales
 constexpr std::int64_t kLatency = 700;          // ns, of memory under load
 
-// 16-bit operands: shared memory (100 KB) holds the rings of 8 warps.
-constexpr cuda::ScoreTuning k16Bit{
-    .blocks_per_sm_8 = 1, .blocks_per_sm_16 = 1, .shared_blocks_per_sm = 1, .overlaps = true};
+// 16-bit operands: shared memory (100 KB) holds the slots of 4 warps.
+constexpr cuda::ScoreTuning k16Bit{.blocks_per_sm_8 = 1,
+                                   .blocks_per_sm_16 = 1,
+                                   .blocks_per_sm_32 = 1,
+                                   .shared_blocks_per_sm = 1,
+                                   .overlaps = true};
 
 // Parts of 64 rows for the warps of a block, as many as the bound on tokens can fill.
 void use_parts(const ScoreProblem& p, cuda::ScoreKernel& k) {
@@ -41,6 +44,9 @@ cuda::ScorePlan plan_score(const ScoreProblem& p, const cuda::DeviceInfo& device
                                  .blocks_per_sm_16 = blocks,
                                  .blocks_per_sm_32 = blocks,
                                  .shared_blocks_per_sm = 2,
+                                 .stream_threads = 256,
+                                 .cell_rows = 32,
+                                 .cells_fold_all = true,
                                  .overlaps = true};
   cuda::ScorePlan plan = cuda::plan_score(p, tuning, device);
   for (int i = 0; i < plan.kernels; ++i)

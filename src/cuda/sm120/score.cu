@@ -9,23 +9,22 @@ namespace kvscout::sm120 {
 namespace {
 
 template <class Ops>
-cuda::ScoreEntry entry_of(const cuda::ScoreKernel& k, bool aligned) {
+cuda::ScoreEntry entry_of(const cuda::ScoreKernel& k) {
   if constexpr (Ops::kQuery == Element::e2m1 && Ops::kKey == Element::e2m1)
-    return fp4_entry(k, aligned);
+    return fp4_entry(k, k.schedule != cuda::Schedule::unaligned);
   else if (k.schedule == cuda::Schedule::rows_in_shared)
     return {cuda::score_shared<Ops>, sizeof(cuda::SharedQueries)};
   else
-    return cuda::register_entry<Ops>(k, aligned);
+    return cuda::register_entry<Ops>(k);
 }
 
 }  // namespace
 
 void score_tokens(const ScoreProblem& p, const Launch& launch, TokenRange range) {
   const cuda::ScorePlan plan = plan_score(p, cuda::device_info(launch.device.index));
-  cuda::launch_score(
-      p, plan, launch, range, [](const ScoreProblem& x, const cuda::ScoreKernel& k, bool aligned) {
-        return cuda::for_types<Atom>(x, [&]<class Ops>() { return entry_of<Ops>(k, aligned); });
-      });
+  cuda::launch_score(p, plan, launch, range, [](const ScoreProblem& x, const cuda::ScoreKernel& k) {
+    return cuda::for_types<Atom>(x, [&]<class Ops>() { return entry_of<Ops>(k); });
+  });
 }
 
 std::string explain(const ScoreProblem& p, const Launch& launch) {

@@ -6,8 +6,7 @@
 namespace kvscout::sm90 {
 
 struct Atom {
-  static constexpr int kStages =
-      2;  // of a warp's ring; 3 were slower (172 against 168 us at 64 x 131k)
+  static constexpr bool kBulkCopies = true;
   static __device__ __forceinline__ std::uint32_t e4m3x2(std::uint32_t bytes) {
     return cuda::e4m3x2_to_f16x2<true>(bytes);
   }

@@ -12,12 +12,10 @@ constexpr cuda::ScoreTuning kTuning{.has_warpgroup = true, .overlaps = true};
 
 void score_tokens(const ScoreProblem& p, const Launch& launch, TokenRange range) {
   const cuda::ScorePlan plan = cuda::plan_score(p, kTuning, cuda::device_info(launch.device.index));
-  cuda::launch_score(p, plan, launch, range,
-                     [](const ScoreProblem& x, const cuda::ScoreKernel& k, bool aligned) {
-                       if (k.schedule == cuda::Schedule::warpgroup) return warpgroup_entry(x, k);
-                       return cuda::for_types<Atom>(
-                           x, [&]<class Ops>() { return cuda::register_entry<Ops>(k, aligned); });
-                     });
+  cuda::launch_score(p, plan, launch, range, [](const ScoreProblem& x, const cuda::ScoreKernel& k) {
+    if (k.schedule == cuda::Schedule::warpgroup) return warpgroup_entry(x, k);
+    return cuda::for_types<Atom>(x, [&]<class Ops>() { return cuda::register_entry<Ops>(k); });
+  });
 }
 
 std::string explain(const ScoreProblem& p, const Launch& launch) {

@@ -1,0 +1,60 @@
+// The -inf tails: what lies beyond the columns that a token sees.
+#pragma once
+
+#include "cuda/score_params.cuh"
+
+namespace kvscout::cuda {
+
+// Columns of `token` that hold scores; beyond lie the -inf tails.
+__device__ __forceinline__ int live_columns(const ScoreParams& p, std::int64_t token) {
+  const Lengths& r = p.lengths;
+  if (r.batch == 0 || token >= r.q_tokens) return 0;
+  const int t = static_cast<int>(token);
+  int b = 0;
+  if (r.batch > 1) {
+    b = min(static_cast<int>(__fdividef(static_cast<float>(t) * r.batch, r.q_tokens)),
+            r.batch - 1);  // if all are alike
+    if (r.cu_q[b] > t || t >= r.cu_q[b + 1]) {
+      int high = r.batch;  // the first b with t < cu_q[b + 1]
+      b = 0;
+#pragma unroll 1
+      while (b < high) {
+        const int middle = (b + high) / 2;
+        if (r.cu_q[middle + 1] <= t)
+          b = middle + 1;
+        else
+          high = middle;
+      }
+      if (b == r.batch) return 0;
+    }
+  }
+  const Rows s = rows_of(r, b);
+  const int i = t - s.q_begin;
+  return i < 0 || i >= s.tokens ? 0 : columns_below(p, s.limit(i, r.causal));
+}
+
+// Writes -inf beyond the live columns. The last warps begin, since they have the least other work.
+__device__ __forceinline__ void fill_tails(const ScoreParams& p) {
+  const unsigned of_block = blockDim.x / 32, warps = gridDim.x * of_block;
+#pragma unroll 1
+  for (unsigned part = warps - 1 - blockIdx.x * of_block - threadIdx.x / 32; part < p.fill_parts;
+       part += warps) {
+    const int lane = threadIdx.x % 32, step = 32 / p.fill_lanes;
+    const unsigned rest = part / p.fill_token_parts, head = rest / p.fill_column_parts;
+    const std::int64_t t = p.range_begin +
+                           std::int64_t{part - rest * p.fill_token_parts} * p.fill_lanes +
+                           lane % p.fill_lanes;
+    if (t >= p.range_end) continue;
+    const std::int64_t first = std::int64_t{rest - head * p.fill_column_parts} * p.fill_columns;
+    const std::int64_t last = min(first + p.fill_columns, p.all_columns), live = live_columns(p, t);
+    if (live >= last) continue;
+    std::int64_t n = first + lane / p.fill_lanes;
+    if (n < live) n += (live - n + step - 1) / step * step;
+    float* out = p.out + head * p.out_head_stride + (t - p.range_begin) * p.out_token_stride +
+                 n * p.out_column_stride;
+#pragma unroll 4
+    for (; n < last; n += step, out += step * p.out_column_stride) *out = -INFINITY;
+  }
+}
+
+}  // namespace kvscout::cuda

@@ -1,0 +1,206 @@
+// Which work there is and who does it, decided on the device from the lengths.
+//
+// All (request, unit, tile of query rows, column) combinations that can be visible stand in one
+// line, columns innermost; every block of threads takes an equal run of that line. Nobody needs
+// memory, atomics or a second launch for that: each block adds up the lengths itself (a few hundred
+// requests cost about as much as one load).
+#pragma once
+
+#include "cuda/score_params.cuh"
+
+namespace kvscout::cuda {
+
+template <class T>
+__device__ __forceinline__ T warp_inclusive_sum(T x, int lane) {
+#pragma unroll
+  for (int d = 1; d < 32; d *= 2) {
+    const T y = __shfl_up_sync(kAllLanes, x, d);
+    if (lane >= d) x += y;
+  }
+  return x;
+}
+
+// A run of columns that one tile sees.
+struct Segment {
+  Rows rows;
+  int first = 0;  // the tile's first token, local index
+  int tokens = 0;
+  int unit = 0;
+  int column = 0, column_end = 0;
+  std::int64_t left =
+      0;  // of the line until the end of the tile: columns, and what is left of its set-up
+
+  // The last column and one of a run that goes on for `count`.
+  __device__ int end_of(std::int64_t count) const {
+    const std::int64_t beyond = left - count;  // what others do
+    return beyond <= 0
+               ? column_end
+               : max(column, column_end - static_cast<int>(min(beyond, std::int64_t{column_end})));
+  }
+};
+
+// What taking up a tile costs in a long schedule (staging queries), in columns.
+// Causal 8192 x 8192 on an H200: 105 us with 1, 81 with 3, 77 with 6.
+inline constexpr int kSetup = 6;
+
+// The line of work. `Level`: every tile of a request counts with the columns of the request's last
+// token (short queries, where the difference is nothing); otherwise with its own (causal tiles are
+// skipped). What is found lies in shared memory, since the kernels have no register to spare.
+template <bool Level>
+class WorkList {
+ public:
+  static constexpr int kSlots = 128;  // partial sums, each over as many requests
+
+  // Collective over all threads of the block. `sums` has kSlots entries.
+  __device__ __forceinline__ WorkList(const ScoreParams& params, std::int64_t* sums)
+      : p_(params), sums_(sums) {
+    const int batch = p_.lengths.batch, slot = threadIdx.x;
+    lane_ = threadIdx.x % 32;
+    if (slot < (batch <= 32 ? 32 : kSlots)) {
+      std::int64_t sum = 0;
+#pragma unroll 1
+      for (int i = 0; i < requests_a_slot(); ++i) {
+        const int b = slot * requests_a_slot() + i;
+        sum += cost_of(b, b < batch);
+      }
+      sums_[slot] = batch > 1 ? warp_inclusive_sum(sum, lane_) : sum;
+    }
+    __syncthreads();
+    if (batch <= 32) return;
+    std::int64_t before = 0;
+    for (int w = 0; w < slot / 32 && slot < kSlots; ++w) before += sums_[w * 32 + 31];
+    __syncthreads();
+    if (slot < kSlots) sums_[slot] += before;
+    __syncthreads();
+  }
+
+  __device__ std::int64_t total() const {
+    const int batch = p_.lengths.batch;
+    return sums_[batch <= 32 ? max(batch - 1, 0) : kSlots - 1];
+  }
+
+  // The segment that position x < total() of the line lies in, from x to the end of its tile.
+  // Collective over a warp; the same for all lanes.
+  __device__ __forceinline__ Segment seek(std::int64_t x) const {
+    int b = 0;
+    if (p_.lengths.batch > 1) {
+      int slot = 0;
+#pragma unroll
+      for (int width = p_.lengths.batch <= 32 ? 1 : kSlots / 32; width; width /= kSlots / 32) {
+        const int entry = slot + (lane_ + 1) * width - 1;
+        const bool beyond = entry < kSlots && sums_[entry] > x;
+        slot += (__ffs(__ballot_sync(kAllLanes, beyond)) - 1) * width;
+      }
+      if (slot) x -= sums_[slot - 1];
+      b = slot * requests_a_slot();
+#pragma unroll 1
+      for (int i = 1; i < requests_a_slot(); ++i, ++b) {
+        const std::int64_t cost = __shfl_sync(kAllLanes, cost_of(b, lane_ == 0), 0);
+        if (x < cost) break;
+        x -= cost;
+      }
+    }
+    return within(b, x);
+  }
+
+ private:
+  __device__ int requests_a_slot() const { return (p_.lengths.batch + kSlots - 1) / kSlots; }
+
+  // Columns of request b, all tiles and units. Collective over a warp; each lane has its own b.
+  __device__ __forceinline__ std::int64_t cost_of(int b, bool exists) const {
+    std::int64_t cost = 0;
+    Rows r;
+    if (exists) r = rows_of(p_, b);
+    const int tiles = tiles_of(p_, r);
+    const bool level = Level || !p_.lengths.causal || tiles <= 1;
+    if (level && tiles) cost = static_cast<std::int64_t>(cost_of_tile(r, tiles - 1)) * tiles;
+    if constexpr (!Level)
+      for (unsigned left = __ballot_sync(kAllLanes, !level); left; left &= left - 1) {
+        const int owner = __ffs(left) - 1;
+        const std::int64_t sum = cost_of_all_tiles(rows_of(p_, __shfl_sync(kAllLanes, b, owner)));
+        if (lane_ == owner) cost = sum;
+      }
+    return cost * p_.tile.units;
+  }
+
+  // A tile without columns costs nothing.
+  __device__ __forceinline__ int cost_of_tile(const Rows& r, int t) const {
+    const int columns = columns_of_tile(p_, r, t);
+    return Level || columns == 0 ? columns : columns + kSetup;
+  }
+
+  __device__ __forceinline__ std::int64_t cost_of_all_tiles(const Rows& r) const {
+    const int tiles = tiles_of(p_, r);
+    std::int64_t sum = 0;
+#pragma unroll 1
+    for (int t = lane_; t < tiles; t += 32) sum += cost_of_tile(r, t);
+    return __shfl_sync(kAllLanes, warp_inclusive_sum(sum, lane_), 31);
+  }
+
+  __device__ __forceinline__ Segment within(int b, std::int64_t x) const {
+    Segment s;
+    s.rows = rows_of(p_, b);
+    const int tiles = tiles_of(p_, s.rows);
+    int t = 0;
+    int cost;  // of the tile
+    if (Level || !p_.lengths.causal || tiles <= 1) {
+      cost = cost_of_tile(s.rows, tiles - 1);
+      if (tiles > 1 || p_.tile.units > 1) {
+        const auto row = static_cast<int>(x / cost);
+        x -= static_cast<std::int64_t>(row) * cost;
+        s.unit = row / tiles;
+        t = row - s.unit * tiles;
+      }
+    } else {
+      if (p_.tile.units > 1) {
+        const std::int64_t a_unit = cost_of_all_tiles(s.rows);
+        s.unit = static_cast<int>(x / a_unit);
+        x -= s.unit * a_unit;
+      }
+      cost = 0;
+#pragma unroll 1
+      for (int t0 = 0; t0 < tiles; t0 += 32) {
+        const int c = t0 + lane_ < tiles ? cost_of_tile(s.rows, t0 + lane_) : 0;
+        const std::int64_t sum = warp_inclusive_sum<std::int64_t>(c, lane_);
+        const unsigned beyond = __ballot_sync(kAllLanes, sum > x);
+        if (beyond) {
+          const int at = __ffs(beyond) - 1;
+          t = t0 + at;
+          cost = __shfl_sync(kAllLanes, c, at);
+          x -= __shfl_sync(kAllLanes, sum, at) - cost;
+          break;
+        }
+        x -= __shfl_sync(kAllLanes, sum, 31);
+      }
+    }
+    const int setup = Level ? 0 : kSetup;
+    s.column_end = cost - setup;
+    s.column = max(0, static_cast<int>(x) - setup);
+    s.left = cost - x;
+    s.first = s.rows.begin + t * p_.tile.tokens;
+    s.tokens = min(s.rows.end - s.first, p_.tile.tokens);
+    return s;
+  }
+
+  const ScoreParams& p_;
+  std::int64_t* sums_;
+  int lane_ = 0;
+};
+
+// The w-th of `workers` equal runs of [0, total).
+struct Run {
+  std::int64_t begin, end;
+};
+__device__ inline Run run_of(std::int64_t total, int w, int workers) {
+  std::int64_t each, rest;
+  if (total >> 32) {
+    each = total / workers, rest = total - each * workers;
+  } else {  // a division of 32 bits takes a fifth of the time
+    const auto n = static_cast<unsigned>(total), q = n / static_cast<unsigned>(workers);
+    each = q, rest = n - q * workers;
+  }
+  const std::int64_t begin = w * each + (w < rest ? w : rest);
+  return {begin, begin + each + (w < rest)};
+}
+
+}  // namespace kvscout::cuda
