@@ -37,7 +37,7 @@ def draw(curves, machine, threads):
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-        f'<text x="{LEFT}" y="20">Time of a score against keys, by query rows; {machine}, {threads} threads</text>',
+        f'<text x="{LEFT}" y="20">Time of a score against keys, by query rows; {machine}, {threads} thread{"" if threads == "1" else "s"}</text>',
     ]
     for power in range(y_low, y_high + 1):
         name = f"{10 ** power:g} us" if power < 3 else f"{10 ** (power - 3):g} ms" if power < 6 else f"{10 ** (power - 6):g} s"
@@ -47,11 +47,17 @@ def draw(curves, machine, threads):
         out.append(f'<path d="M{x(keys):.1f} {TOP}V{HEIGHT - BOTTOM}" stroke="#eee"/>')
         out.append(f'<text x="{x(keys):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{label(keys)}</text>')
     out.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2:.0f}" y="{HEIGHT - 10}" text-anchor="middle">keys</text>')
+    ends = []
     for colour, (rows, curve) in zip(COLOURS, sorted(curves.items())):
         path = " ".join(f"{x(k):.1f},{y(t):.1f}" for k, t in curve)
         out.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         out += [f'<circle cx="{x(k):.1f}" cy="{y(t):.1f}" r="3" fill="{colour}"/>' for k, t in curve]
-        out.append(f'<text x="{x(curve[-1][0]) + 8:.1f}" y="{y(curve[-1][1]) + 4:.1f}" fill="{colour}">{rows} rows</text>')
+        ends.append((x(curve[-1][0]) + 8, y(curve[-1][1]) + 4, colour, f"{rows} row{'' if rows == 1 else 's'}"))
+    lowest = {}  # names below each other where curves end close together
+    for right, height, colour, name in sorted(ends):
+        height = max(height, lowest.get(right, 0) + 13)
+        lowest[right] = height
+        out.append(f'<text x="{right:.1f}" y="{height:.1f}" fill="{colour}">{name}</text>')
     return "\n".join(out + ["</svg>", ""])
 
 

@@ -8,19 +8,20 @@ runner=${BENCH_RUNNER:-}
 
 # OpenBLAS knows only the CPUs of its time: the peer is its fastest set of kernels.
 unset OPENBLAS_CORETYPE
-best=$($bench --peer) tried="unset: $best"
-for core in Haswell Zen SkylakeX Cooperlake; do
-  found=$(OPENBLAS_CORETYPE=$core $bench --peer 2>/dev/null) || continue  # the CPU lacks what it needs
-  [ "${found% *}" = "$core" ] || continue                                 # this OpenBLAS lacks it
-  tried="$tried, $found"
-  if [ "${found#* }" -gt "${best#* }" ]; then best=$found; fi
-done
-
 options=() sections=()
 for word in "$@"; do
   case $word in --*) options+=("$word") ;; *) sections+=("$word") ;; esac
 done
 [ ${#sections[@]} -gt 0 ] || sections=(mixes prefill mixed causal decode quantize select index curves)
+peer() { $bench ${options[@]+"${options[@]}"} --peer; }
+best=$(peer) tried="unset: $best"
+for core in Haswell Zen SkylakeX Cooperlake; do
+  found=$(OPENBLAS_CORETYPE=$core peer 2>/dev/null) || continue  # the CPU lacks what it needs
+  [ "${found% *}" = "$core" ] || continue                                 # this OpenBLAS lacks it
+  tried="$tried, $found"
+  if [ "${found#* }" -gt "${best#* }" ]; then best=$found; fi
+done
+
 {
   echo "date: $(date -u +%F)"
   echo "machine: $(LC_ALL=C lscpu | sed -n 's/^Model name: *//p' | head -1), $(nproc) CPUs, load $(cut -d' ' -f1 /proc/loadavg)"
