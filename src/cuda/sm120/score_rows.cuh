@@ -47,7 +47,6 @@ __global__ void __launch_bounds__(cuda::kThreads, 2)
   const cuda::WorkList<true> list(p, sums);
   const std::int64_t total = list.total();
   const float scale = cuda::global_scale(p);
-  float* const rows = rows_of_warp[warp];
   State& state = *reinterpret_cast<State*>(states[warp]);
   Segment& s = state.segment;
   HeadChunk& heads = state.heads;
@@ -94,26 +93,29 @@ __global__ void __launch_bounds__(cuda::kThreads, 2)
         const KeyBlock k = cuda::key_block(p, s.rows, block, page, heads.key_head);
         if (column + 1 < s.column_end)
           page = cuda::page_id(p, s.rows.b, cuda::block_of(p, column + 1));
+        const int again = thread_again() % 32;
         cuda::clear<Tiles>(m);
         if (k.exists) {
           if (Aligned && parts == 1 && block < whole)
-            score_whole<groups_at_once(Tiles), Tiles>(p, k, 0, 2, lane, q, m);
+            score_whole<groups_at_once(Tiles), Tiles>(p, k, 0, 2, again, q, m);
           else
-            score_part<Aligned, true>(p, k, part * groups, (part + 1) * groups, lane, q,
+            score_part<Aligned, true>(p, k, part * groups, (part + 1) * groups, again, q,
                                       VisibleIn{p, s, block}, m);
         }
-        float value = cuda::reduce_keys<Tiles>(m, lane);
-        bool speaks = cuda::is_speaker<Tiles>(lane);
-        const int row = cuda::row_of_lane<Tiles>(lane);
+        float value = cuda::reduce_keys<Tiles>(m, again);
+        bool speaks = cuda::is_speaker<Tiles>(again);
+        const int row = cuda::row_of_lane<Tiles>(again);
         if (parts > 1) {
-          if (speaks) rows[row] = value;
+          const int mine = thread_again() / 32;
+          if (speaks) rows_of_warp[mine][row] = value;
           __syncthreads();
           if (part == 0)
-            for (int w = 1; w < parts; ++w) value = fmaxf(value, rows_of_warp[warp + w][row]);
+            for (int w = 1; w < parts; ++w) value = fmaxf(value, rows_of_warp[mine + w][row]);
           __syncthreads();
           if (part > 0) continue;
         }
         if (p.folds) {
+          float* const rows = rows_of_warp[thread_again() / 32];
           __syncwarp();
           if (speaks) rows[row] = value;
           __syncwarp();
