@@ -153,7 +153,7 @@ std::vector<std::uint32_t> written_words(Problem& problem) {
     if (!written) return;
     for_each_element(t, [&](const std::uint8_t* p) {
       std::uint32_t word = 0;
-      std::memcpy(&word, p, static_cast<std::size_t>(bytes_of(t.dtype)));
+      std::memcpy(&word, p, std::min(sizeof word, static_cast<std::size_t>(bytes_of(t.dtype))));
       if (t.dtype == DType::f32 && (word & 0x7FFFFFFFu) > 0x7F800000u) word = 0x7FC00000u;
       words.push_back(word);
     });
