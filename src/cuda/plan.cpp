@@ -127,7 +127,7 @@ ScorePlan plan_score(const ScoreProblem& p, const ScoreTuning& tuning, const Dev
   ScoreKernel& long_kernel = plan.kernel[0];
   if (tuning.has_warpgroup) {
     const int tile_rows = rows <= 128 ? 128 : 256;
-    long_kernel = kernel_of(p, Schedule::warpgroup, tile_rows, device.sms);
+    long_kernel = kernel_of(p, Schedule::warpgroup, tile_rows, device.sms, kWarpgroupThreads);
   } else {
     long_kernel = kernel_of(p, Schedule::rows_in_shared, kSharedRows,
                             device.sms * tuning.shared_blocks_per_sm);

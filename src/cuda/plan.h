@@ -41,9 +41,12 @@ enum class Schedule : std::uint8_t {
   cells,           // the same, a block of threads for each result block that the bounds allow
   unaligned,       // the same, byte by byte
   rows_in_shared,  // mma.sync; a warp takes a block, queries lie in shared memory
-  warpgroup,       // wgmma; a warpgroup takes a block, queries lie in shared memory
+  warpgroup,       // wgmma; queries stay in registers, keys lie in shared memory
   row_parts,       // sm120: a warp keeps a part of the rows, warps of a block share pages
 };
+
+inline constexpr int kWarpgroupThreads =
+    3 * 128;  // of Schedule::warpgroup: two multiply, one prepares
 
 struct ScoreKernel {
   Schedule schedule = Schedule::stream;

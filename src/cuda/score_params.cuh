@@ -3,8 +3,8 @@
 
 #include <cuda_runtime.h>
 
+#include "cuda/line.h"
 #include "cuda/plan.h"
-#include "cuda/rows.h"
 
 namespace kvscout::cuda {
 
@@ -54,25 +54,22 @@ __device__ __forceinline__ Rows rows_of(const ScoreParams& p, int b) {
   return r;
 }
 
+__device__ __forceinline__ ColumnRange columns_of(const ScoreParams& p) {
+  return {p.columns, p.block_start, p.block_step};
+}
 // Columns whose block begins below `limit`.
 __device__ __forceinline__ int columns_below(const ScoreParams& p, int limit) {
-  int n = (limit + (kBlock - 1)) / kBlock - p.block_start;
-  if (p.block_step != 1) n = (n + p.block_step - 1) / p.block_step;
-  return max(0, min(n, p.columns));
+  return columns_of(p).below(limit);
 }
 __device__ __forceinline__ int block_of(const ScoreParams& p, int column) {
   return p.block_start + column * p.block_step;
 }
 
-// Columns that any row of tile t sees: those of its last token.
 __device__ __forceinline__ int columns_of_tile(const ScoreParams& p, const Rows& r, int t) {
-  const int last = min(r.begin + (t + 1) * p.tile.tokens, r.end) - 1;
-  return columns_below(p, r.limit(last, p.lengths.causal));
+  return columns_of_tile(columns_of(p), r, t, p.tile.tokens, p.lengths.causal);
 }
-
 __device__ __forceinline__ int tiles_of(const ScoreParams& p, const Rows& r) {
-  const int tokens = r.end - r.begin;
-  return tokens <= p.tile.tokens ? (tokens > 0) : (tokens + p.tile.tokens - 1) / p.tile.tokens;
+  return tiles_of(r, p.tile.tokens);
 }
 
 }  // namespace kvscout::cuda

@@ -34,10 +34,12 @@ __device__ __forceinline__ int live_columns(const ScoreParams& p, std::int64_t t
 }
 
 // Writes -inf beyond the live columns. The last warps begin, since they have the least other work.
-__device__ __forceinline__ void fill_tails(const ScoreParams& p) {
-  const unsigned of_block = blockDim.x / 32, warps = gridDim.x * of_block;
+// By `of_block` warps of each block of threads; `warp` is this one's number among them.
+__device__ __forceinline__ void fill_tails(const ScoreParams& p, unsigned warp = threadIdx.x / 32,
+                                           unsigned of_block = blockDim.x / 32) {
+  const unsigned warps = gridDim.x * of_block;
 #pragma unroll 1
-  for (unsigned part = warps - 1 - blockIdx.x * of_block - threadIdx.x / 32; part < p.fill_parts;
+  for (unsigned part = warps - 1 - blockIdx.x * of_block - warp; part < p.fill_parts;
        part += warps) {
     const int lane = threadIdx.x % 32, step = 32 / p.fill_lanes;
     const unsigned rest = part / p.fill_token_parts, head = rest / p.fill_column_parts;

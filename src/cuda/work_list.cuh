@@ -21,27 +21,12 @@ __device__ __forceinline__ T warp_inclusive_sum(T x, int lane) {
 }
 
 // A run of columns that one tile sees.
-struct Segment {
+struct Segment : Stretch {
   Rows rows;
   int first = 0;  // the tile's first token, local index
   int tokens = 0;
   int unit = 0;
-  int column = 0, column_end = 0;
-  std::int64_t left =
-      0;  // of the line until the end of the tile: columns, and what is left of its set-up
-
-  // The last column and one of a run that goes on for `count`.
-  __device__ int end_of(std::int64_t count) const {
-    const std::int64_t beyond = left - count;  // what others do
-    return beyond <= 0
-               ? column_end
-               : max(column, column_end - static_cast<int>(min(beyond, std::int64_t{column_end})));
-  }
 };
-
-// What taking up a tile costs in a long schedule (staging queries), in columns.
-// Causal 8192 x 8192 on an H200: 105 us with 1, 81 with 3, 77 with 6.
-inline constexpr int kSetup = 6;
 
 // The line of work. `Level`: every tile of a request counts with the columns of the request's last
 // token (short queries, where the difference is nothing); otherwise with its own (causal tiles are
@@ -161,22 +146,20 @@ class WorkList {
 #pragma unroll 1
       for (int t0 = 0; t0 < tiles; t0 += 32) {
         const int c = t0 + lane_ < tiles ? cost_of_tile(s.rows, t0 + lane_) : 0;
-        const std::int64_t sum = warp_inclusive_sum<std::int64_t>(c, lane_);
-        const unsigned beyond = __ballot_sync(kAllLanes, sum > x);
-        if (beyond) {
-          const int at = __ffs(beyond) - 1;
-          t = t0 + at;
-          cost = __shfl_sync(kAllLanes, c, at);
-          x -= __shfl_sync(kAllLanes, sum, at) - cost;
-          break;
+        const unsigned all = __reduce_add_sync(kAllLanes, static_cast<unsigned>(c));
+        if (x >= all) {
+          x -= all;
+          continue;
         }
-        x -= __shfl_sync(kAllLanes, sum, 31);
+        const int sum = warp_inclusive_sum(c, lane_);
+        const int at = __ffs(__ballot_sync(kAllLanes, sum > x)) - 1;
+        t = t0 + at;
+        cost = __shfl_sync(kAllLanes, c, at);
+        x -= __shfl_sync(kAllLanes, sum, at) - cost;
+        break;
       }
     }
-    const int setup = Level ? 0 : kSetup;
-    s.column_end = cost - setup;
-    s.column = max(0, static_cast<int>(x) - setup);
-    s.left = cost - x;
+    static_cast<Stretch&>(s) = Stretch::of(cost, Level ? 0 : kSetup, x);
     s.first = s.rows.begin + t * p_.tile.tokens;
     s.tokens = min(s.rows.end - s.first, p_.tile.tokens);
     return s;
@@ -186,21 +169,5 @@ class WorkList {
   std::int64_t* sums_;
   int lane_ = 0;
 };
-
-// The w-th of `workers` equal runs of [0, total).
-struct Run {
-  std::int64_t begin, end;
-};
-__device__ inline Run run_of(std::int64_t total, int w, int workers) {
-  std::int64_t each, rest;
-  if (total >> 32) {
-    each = total / workers, rest = total - each * workers;
-  } else {  // a division of 32 bits takes a fifth of the time
-    const auto n = static_cast<unsigned>(total), q = n / static_cast<unsigned>(workers);
-    each = q, rest = n - q * workers;
-  }
-  const std::int64_t begin = w * each + (w < rest ? w : rest);
-  return {begin, begin + each + (w < rest)};
-}
 
 }  // namespace kvscout::cuda

@@ -7,8 +7,8 @@ namespace kvscout::sm90 {
 
 cuda::ScoreEntry warpgroup_entry(const ScoreProblem& problem, const cuda::ScoreKernel& k) {
   return cuda::for_types<Atom>(problem, [&]<class Ops>() -> cuda::ScoreEntry {
-    if (k.tile.rows == 256) return {score_warpgroup<Ops, 256>, sizeof(WarpgroupShared<Ops, 256>)};
-    return {score_warpgroup<Ops, 128>, sizeof(WarpgroupShared<Ops, 128>)};
+    if (k.tile.rows == 256) return {score_warpgroup<Ops, 2>, sizeof(WarpgroupShared<Ops, 2>)};
+    return {score_warpgroup<Ops, 1>, sizeof(WarpgroupShared<Ops, 1>)};
   });
 }
 

@@ -1,305 +1,402 @@
-// Score of long queries with wgmma: keys are the A operand, dequantised straight into registers; up
-// to 256 query rows are the B operand and stay in shared memory for a whole run of blocks. Two
-// warpgroups take alternate blocks, so that one finds maxima and unpacks keys while the other
-// multiplies. No producer warp and no barrier for keys: a lane copies its own part of the next
-// block into shared memory and reads it back itself. Bound: the matrix units. The accumulators of
-// one warpgroup take half of all registers, hence the care below.
+// Score of long queries with wgmma, by three warpgroups.
 //
-// A block of threads is resident on each SM and takes an equal run of the line of work (tile.cuh),
-// which may begin and end inside a tile.
+// One prepares keys: it copies a block of 128 ahead of time, unpacks it and writes it into shared
+// memory as the B operand, a ring of kOperands of them. Two multiply: a tile's queries are the A
+// operand and stay in registers for a whole run of blocks, M times 64 rows a warpgroup. So the
+// maximum over keys lies in a thread's own accumulators, and two exchanges in a quad of lanes
+// finish it.
+//
+// Bound: the matrix units. A warpgroup has two sets of accumulators: one is multiplied while the
+// maxima of the other are found. With M = 2 a set is one half of its rows, with M = 1 every other
+// block. The two warpgroups meet nowhere, so one's pauses are filled by the other. (One barrier a
+// block and all 256 threads unpacking: 594 TFLOP/s. Keys as A, unpacked by those who multiply:
+// 660.)
+//
+// A block of threads is resident on each SM and takes an equal run of the line of work
+// (work_list.cuh), which may begin and end inside a tile. The accumulators and queries take most
+// registers, so what a thread wants to remember from run to run lies in its own corner of shared
+// memory.
 #pragma once
 
 #include "cuda/dependent.cuh"
 #include "cuda/keys.cuh"
+#include "cuda/sm90/mbarrier.cuh"
 #include "cuda/sm90/wgmma.cuh"
 
 namespace kvscout::sm90 {
 
 using cuda::HeadChunk;
-using cuda::kAllLanes;
-using cuda::KeyBlock;
-using cuda::kThreads;
 using cuda::ScoreParams;
 using cuda::Segment;
 
-// A lane's part of a block: rows 64t + 16*warp + lane/4 and 8 more (h), t = 0, 1.
+inline constexpr int kOperands = 4;
+inline constexpr int kWarpgroup = 128;
+inline constexpr int kBlockThreads = cuda::kWarpgroupThreads;
+static_assert(kBlockThreads == 3 * kWarpgroup);
+// Registers a thread, of 168 that each gets at the launch.
+inline constexpr int kRegistersToPrepare = 56, kRegistersToMultiply = 224;
+
+using WorkList = cuda::WorkList<false>;
+
+// Blocks on their way. Four hide the latency of device memory where a call reads many keys for few
+// rows; 16-bit keys have room for two.
+template <class Ops>
+inline constexpr int kSlots = Ops::kKeyLoads == 4 ? 2 : 4;
+
+// What a thread copies of a block: rows 64t + 16*warp + lane/4 and 8 more (h), its quarter.
 template <class Ops>
 struct KeySlot {
-  uint4 keys[2][2][Ops::kKeyLoads][kThreads];
-  // 16 bytes of 128x4 scales hold rows 32 apart, so t = 0 and t = 1 together: words warp/2 and
-  // warp/2 + 2.
-  uint4 scales[2][Ops::kKeyScales ? kThreads : 1];
+  uint4 keys[2][2][Ops::kKeyLoads][kWarpgroup];
+  std::uint32_t scales[2][2][Ops::kKeyScales ? kWarpgroup : 1];
 };
 
-// Where a lane's part lies in page 0.
-struct LanePart {
-  const std::uint8_t *keys, *scales;
+// What a thread that copies remembers for itself.
+struct KeySource {
+  const std::uint8_t *keys,
+      *scales;  // its part of page 0, row and quarter; flat: of key 0, quarter
+  int k_begin, k_count, key_head;
 };
 
-template <class Ops, int N>
+// What a thread that multiplies remembers for itself.
+struct Own {
+  float* fold;               // with heads reduced: where its token is written
+  std::int64_t at;           // of the line of work
+  int pass, turn, limit[4];  // keys that its rows see
+};
+
+template <class Ops, int M>
 struct WarpgroupShared {
-  std::uint8_t queries[2][N * 128];  // k 0..63 and 64..127; 1024-byte aligned
-  KeySlot<Ops> slot[2];
-  std::int32_t page[2][kThreads];  // of the block after the next
-  LanePart part[kThreads];
-  float maxima[2][2][4][N];  // warpgroup, parity of its block, warp
-  float* target[N];          // where a row (reduced heads: a token) is written, column 0
-  int limit[N];              // keys that a row sees
-  bool exists[2][4];         // warpgroup, its block modulo 4: the page lies in the pool
-  std::int64_t sums[kThreads];
-  // What a run of columns needs to know. Kept here because the accumulators take all registers.
-  volatile int end, seen_by_all, key_head, request, k_begin, k_count, tokens, heads, pass;
-  volatile std::int64_t at, next;
-  float scale;
+  std::uint8_t operand[kOperands][2][kBlock * 128];  // k 0..63 and 64..127; 1024-byte aligned
+  KeySlot<Ops> slot[kSlots<Ops>];
+  float rows[2][128 * M];  // with heads reduced: maxima of a block, in turn
+  KeySource source[kWarpgroup];
+  Own own[2 * kWarpgroup];
+  std::int64_t sums[WorkList::kSlots];
+  Barrier written[kOperands], multiplied[kOperands];
 };
 
-// A tile's queries as the B operand, by the whole block of threads.
-template <class Ops, int N>
-__device__ __forceinline__ void stage_queries(const ScoreParams& p, const Segment& s,
-                                              const HeadChunk& heads,
-                                              WarpgroupShared<Ops, N>& shared) {
-#pragma unroll 2
-  for (int i = threadIdx.x; i < N * 4; i += kThreads) {
-    const int n = i / 4, c = i % 4;
-    std::uint32_t h[16];
-    cuda::load_query<Ops, true>(p, s, heads, n, c, h);
+// A block of threads' run of the line, tile after tile.
+struct Walk {
+  std::int64_t at, stop;
+  __device__ explicit Walk(const WorkList& list) {
+    const cuda::Run run = cuda::run_of(list.total(), blockIdx.x, gridDim.x);
+    at = run.begin, stop = run.end;
+  }
+  __device__ std::int64_t after(const Segment& s) const {
+    return s.left < stop - at ? at + s.left : stop;
+  }
+};
+
+// ---- keys --------------------------------------------------------------------------------------
+
+template <class Ops, int M>
+__device__ __forceinline__ void prepare_keys(const ScoreParams& p, const WorkList& list,
+                                             WarpgroupShared<Ops, M>& shared) {
+  const int thread = threadIdx.x % kWarpgroup, lane = thread % 32, c = lane % 4;
+  const int row = thread / 32 * 16 + lane / 4;
+  KeySource& source = shared.source[thread];
+  // Where this lane's row of 8 values lies in an operand: matrix lane/8, row lane%8.
+  const std::uint32_t written_at = (thread / 32 * 16 + lane % 8) * 128 + (lane / 8 ^ lane % 8) * 16;
+  constexpr int kAhead = kSlots<Ops>;
+  int operand = 0, parity = 1;  // the first round finds every operand free
+
+  Walk walk(list);
+#pragma unroll 1
+  for (; walk.at < walk.stop;) {
+    const Segment s = list.seek(walk.at);
+    const int end = s.end_of(walk.stop - walk.at);
+    walk.at = walk.after(s);
+#pragma unroll 1
+    for (int pass = 0; pass < p.tile.passes; ++pass) {
+      const int key_head = cuda::head_chunk(p, s.unit, pass).key_head;
+      const std::int32_t* table = p.page_table + s.rows.b * p.table_row_stride;
+      const std::int64_t stride = static_cast<int>(p.k_token_stride);
+      source = {p.k + key_head * p.k_head_stride + 16 * c +
+                    (p.paged ? row : s.rows.k_begin) * p.k_token_stride,
+                p.k_scale + c / 2 * scale_layout::kSecondHalf +
+                    (p.paged ? key_head * scale_layout::kPageBytes + row * 16 : 0),
+                s.rows.k_begin, s.rows.k_count, key_head};
+      if (p.paged && row >= 32) source.scales += 4 - 32 * 16;
+      const auto page_of = [&](int column) {
+        return p.paged && column < end
+                   ? __ldg(table + cuda::block_of(p, column) * p.table_column_stride)
+                   : 0;
+      };
+      const auto copy = [&](int column, std::int32_t page) {
+        if (column >= end) return;
+        KeySlot<Ops>& to = shared.slot[column % kAhead];
+        if (!p.paged) {
+          const int begin = cuda::block_of(p, column) * kBlock;
 #pragma unroll
-    for (int j = 0; j < 16; ++j)  // register j: k = 16(j/2) + 8(j%2) + 2c
-      *reinterpret_cast<std::uint32_t*>(
-          shared.queries[j / 8] + operand_offset(n, j / 2 % 4 * 16 + j % 2 * 8 + 2 * c)) = h[j];
-  }
-  for (int n = threadIdx.x; n < N; n += kThreads) {
-    shared.target[n] = cuda::row_target(p, s, heads, n);
-    shared.limit[n] = s.rows.limit(s.first + cuda::place_of_row(p.tile, n).token, p.lengths.causal);
-  }
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
-__device__ __forceinline__ void warpgroup_barrier(int warpgroup) {
-  if (warpgroup == 0)
-    asm volatile("bar.sync 1, 128;" ::: "memory");
-  else
-    asm volatile("bar.sync 2, 128;" ::: "memory");
-}
-
-// Row maxima of four warps to results: each thread finishes rows `thread` and, for N = 256, `thread
-// + 128`.
-template <class Ops, int N>
-__device__ __forceinline__ void finish_column(const ScoreParams& p, WarpgroupShared<Ops, N>& shared,
-                                              float (&maxima)[4][N], bool exists, int column,
-                                              int warpgroup) {
-  const int thread = threadIdx.x % 128;
-  const std::int64_t offset = column * p.out_column_stride;
-  const float scale = shared.scale;
-  const bool folds = p.folds;
+          for (int i = 0; i < 4; ++i) {
+            const std::int64_t key =
+                begin + min(row + i / 2 * 64 + i % 2 * 8, source.k_count - begin - 1);
 #pragma unroll
-  for (int n = thread; n < N; n += 128) {
-    float v = fmaxf(fmaxf(maxima[0][n], maxima[1][n]), fmaxf(maxima[2][n], maxima[3][n]));
-    if (!(v > -INFINITY) || !exists)
-      v = -INFINITY;  // NaN in every lane, or a page outside the pool
-    if (folds)
-      maxima[0][n] = v;
-    else if (float* out = shared.target[n])
-      out[offset] = cuda::finish<Ops>(v, scale);
-  }
-  if (!folds) return;
-  warpgroup_barrier(warpgroup);
-  for (int token = thread; token < shared.tokens; token += 128) {
-    float* out = shared.target[token] + offset;
-    float v = cuda::fold_heads(p.tile, maxima[0], shared.heads, token);
-    if (shared.pass > 0) v = fmaxf(v, *out);  // raw maxima gather in the output, by the same thread
-    *out = shared.pass + 1 == p.tile.passes ? cuda::finish<Ops>(v, scale) : v;
+            for (int j = 0; j < Ops::kKeyLoads; ++j)
+              cuda::copy_async<16>(&to.keys[i / 2][i % 2][j][thread],
+                                   source.keys + key * stride + 64 * j);
+            if constexpr (Ops::kKeyScales)
+              cuda::copy_async<4>(
+                  &to.scales[i / 2][i % 2][thread],
+                  source.scales + scale_layout::row_128x4((source.k_begin + key) * p.k_heads +
+                                                          source.key_head));
+          }
+        } else if (page >= 0 && page < p.pages) {
+          const std::uint8_t* keys = source.keys + page * p.k_page_stride;
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+#pragma unroll
+            for (int j = 0; j < Ops::kKeyLoads; ++j)
+              cuda::copy_async<16>(&to.keys[i / 2][i % 2][j][thread],
+                                   keys + (i / 2 * 64 + i % 2 * 8) * stride + 64 * j);
+          if constexpr (Ops::kKeyScales) {
+            const std::uint8_t* scales = source.scales + page * p.scale_page_stride;
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+              cuda::copy_async<4>(&to.scales[i / 2][i % 2][thread],
+                                  scales + i / 2 * 8 + i % 2 * 128);
+          }
+        } else {  // NaN, which no maximum takes
+          constexpr std::uint32_t kNan = 0xFFFFFFFFu;
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            if constexpr (Ops::kKeyScales)
+              to.scales[i / 2][i % 2][thread] = kNan;
+            else
+#pragma unroll
+              for (int j = 0; j < Ops::kKeyLoads; ++j)
+                to.keys[i / 2][i % 2][j][thread] = make_uint4(kNan, kNan, kNan, kNan);
+        }
+      };
+      std::int32_t next = page_of(s.column), after_next = page_of(s.column + 1);
+#pragma unroll 1
+      for (int i = 0; i < kAhead; ++i) {
+        copy(s.column + i, next);
+        cuda::copy_async_commit();
+        next = after_next, after_next = page_of(s.column + i + 2);
+      }
+#pragma unroll 1
+      for (int column = s.column; column < end; ++column) {
+        cuda::copy_async_wait<kAhead - 1>();
+        const KeySlot<Ops>& from = shared.slot[column % kAhead];
+        barrier_wait(shared.multiplied[operand], parity);
+        const std::uint32_t at = address_of(shared.operand[operand]) + written_at;
+#pragma unroll
+        for (int t = 0; t < 2; ++t) {
+          typename Ops::Scale scales[2] = {};
+          if constexpr (Ops::kKeyScales) {
+            const std::uint32_t words[2] = {from.scales[t][0][thread], from.scales[t][1][thread]};
+            Ops::scales(words, c, scales);
+          }
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            typename Ops::Raw raw;
+            std::uint32_t x[16];
+#pragma unroll
+            for (int i = 0; i < Ops::kKeyLoads; ++i) raw.v[i] = from.keys[t][h][i][thread];
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+              Ops::template quarter<Ops::kBf16>(raw, scales[h], i, x + 4 * i);
+#pragma unroll
+            for (int i = 0; i < 4; ++i)  // registers 4i.., k = 32i..
+              store_matrices(
+                  (i % 2 ? at ^ 64 : at) + i / 2 * (kBlock * 128) + (64 * t + 8 * h) * 128,
+                  x + 4 * i);
+          }
+        }
+        operand_written();
+        barrier_arrive(shared.written[operand]);
+        if (++operand == kOperands) operand = 0, parity ^= 1;
+        copy(column + kAhead, next);
+        cuda::copy_async_commit();
+        next = after_next, after_next = page_of(column + kAhead + 2);
+      }
+    }
   }
 }
 
-template <class Ops, int N>
-__global__ void __launch_bounds__(kThreads, 1)
+// ---- products ----------------------------------------------------------------------------------
+
+template <class Ops, int M>
+__device__ __forceinline__ void multiply_keys(const ScoreParams& p, const WorkList& list,
+                                              WarpgroupShared<Ops, M>& shared) {
+  const int thread = threadIdx.x, lane = thread % 32, c = lane % 4;
+  // Query rows: 64 more for the second set, 8 more for h = 1. Of the results a lane keeps h = c
+  // % 2.
+  const int row = thread / kWarpgroup * (64 * M) + thread / 32 % 4 * 16 + lane / 4;
+  const int result_row = row + 64 * (c / 2) + 8 * (c % 2);
+  Own& own = shared.own[thread];
+  const float scale = cuda::global_scale(p);
+
+  float d[2][64];
+  std::uint32_t a[M][2][16];
+  float* target = nullptr;  // column 0 of the row that this lane writes; null: none
+  float held = 0;           // M = 2: the first set's result, until the second's
+  int first = 0, end = 0, seen_by_all = 0, operand = 0, parity = 0;
+
+  const auto multiply = [&](int set) {
+    const std::uint64_t keys = operand_descriptor(shared.operand[operand]);
+    const auto step = [&]<bool First>(int k, std::bool_constant<First>) {
+      wgmma<Ops::kBf16, First>(d[set], a[set % M][0][2 * k], a[set % M][1][2 * k],
+                               a[set % M][0][2 * k + 1], a[set % M][1][2 * k + 1],
+                               keys + (k / 4 * kBlock * 128 + k % 4 * 32) / 16);
+    };
+    wgmma_fence();
+    step(0, std::true_type{});
+#pragma unroll
+    for (int k = 1; k < 8; ++k) step(k, std::false_type{});
+    wgmma_commit();
+  };
+  // A set's maximum over the keys of a block, for the row whose h is c % 2.
+  const auto maximum = [&](int set, int column) {
+    float(&x)[64] = d[set];
+    const int key = cuda::block_of(p, column) * kBlock;
+    if (key + kBlock > seen_by_all) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int visible = own.limit[set % M * 2 + h] - key - 2 * c;
+#pragma unroll
+        for (int i = 0; i < 32; ++i)  // key 8(i/2) + 2c + i%2
+          if (i / 2 * 8 + i % 2 >= visible) x[i / 2 * 4 + 2 * h + i % 2] = -INFINITY;
+      }
+    }
+    float m[2];  // fmaxf drops NaN
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float part[4];
+#pragma unroll
+      for (int i = 0; i < 32; ++i) {
+        const float v = x[i / 2 * 4 + 2 * h + i % 2];
+        part[i % 4] = i < 4 ? v : fmaxf(part[i % 4], v);
+      }
+      m[h] = fmaxf(fmaxf(part[0], part[1]), fmaxf(part[2], part[3]));
+    }
+    const float kept = c % 2 ? m[1] : m[0], sent = c % 2 ? m[0] : m[1];
+    const float v = fmaxf(kept, __shfl_xor_sync(cuda::kAllLanes, sent, 1));
+    return fmaxf(v, __shfl_xor_sync(cuda::kAllLanes, v, 2));
+  };
+  // Maxima over the heads of a token, by one thread. What earlier passes found lies in the output.
+  const auto fold = [&](int column, float v) {
+    float(&rows)[128 * M] = shared.rows[own.turn ^= 1];
+    if (c / 2 < M) rows[result_row] = v;
+    asm volatile("bar.sync 1, 256;" ::: "memory");
+    if (!own.fold) return;
+    const HeadChunk heads = cuda::head_chunk(p, 0, own.pass);  // of any unit: how many
+    float* out = own.fold + column * p.out_column_stride;
+    float m = cuda::fold_heads(p.tile, rows, heads.heads, thread);
+    if (own.pass > 0) m = fmaxf(m, *out);
+    *out = own.pass + 1 == p.tile.passes ? cuda::finish<Ops>(m, scale) : m;
+  };
+  const auto write = [&](float v, int column) {
+    if (!(v > -INFINITY)) v = -INFINITY;  // NaN in every lane
+    if (p.folds)
+      fold(column, v);
+    else if (target)
+      target[column * p.out_column_stride] = cuda::finish<Ops>(v, scale);
+  };
+  // The operand is not needed any more.
+  const auto release = [&](int which) {
+    if (lane == 0) barrier_arrive(shared.multiplied[which]);
+  };
+  const auto finish_set = [&](int set, int column) {
+    wgmma_arrived(d[set]);
+    const float v = maximum(set, column);
+    if (M == 1)
+      write(v, column);
+    else if (set == 0)
+      held = v;
+    else
+      write(c < 2 ? held : v, column);
+  };
+
+  own.at = Walk(list).at, own.pass = 0, own.turn = 0;
+#pragma unroll 1
+  for (;;) {
+    Walk walk(list);
+    walk.at = own.at;
+    if (walk.at >= walk.stop) break;
+    const Segment s = list.seek(walk.at);
+    first = s.column, end = s.end_of(walk.stop - walk.at);
+    if (first < end) {
+      const HeadChunk heads = cuda::head_chunk(p, s.unit, own.pass);
+      seen_by_all = s.rows.limit(s.first, p.lengths.causal);
+      own.fold = p.folds && thread < s.tokens ? cuda::row_target(p, s, heads, thread) : nullptr;
+#pragma unroll
+      for (int i = 0; i < 2 * M; ++i) {
+        const int n = row + 64 * (i / 2) + 8 * (i % 2);
+        own.limit[i] =
+            s.rows.limit(s.first + cuda::place_of_row(p.tile, n).token, p.lengths.causal);
+        cuda::load_query<Ops, true>(p, s, heads, n, c, a[i / 2][i % 2]);
+      }
+      target = !p.folds && c / 2 < M ? cuda::row_target(p, s, heads, result_row) : nullptr;
+
+      // At both ends of the loop one set is in flight, and one waits for its maxima. (Where the
+      // assembler cannot tell which, it multiplies one instruction at a time and says so: it needs
+      // the branch after the loop for that.)
+      const auto next_operand = [&] {
+        if (++operand == kOperands) operand = 0, parity ^= 1;
+      };
+      int column = first;
+      barrier_wait(shared.written[operand], parity);
+      multiply(0);
+      const auto round = [&](int set) {
+        const int before = operand;
+        if (M == 1 || set == 1) {
+          next_operand();
+          barrier_wait(shared.written[operand], parity);
+        }
+        multiply(1 - set);
+        wgmma_wait<1>();
+        if (M == 1 || set == 1) release(before);
+        finish_set(set, column);
+        if (M == 1 || set == 1) ++column;
+      };
+#pragma unroll 1
+      while (column + (M == 1 ? 2 : 1) < end) {
+        round(0);
+        round(1);
+      }
+      if (column + (M == 1) < end) {
+        round(0);
+        wgmma_wait<0>();
+        release(operand);
+        finish_set(1, column);
+      } else {  // M = 1, an odd number of blocks
+        wgmma_wait<0>();
+        release(operand);
+        finish_set(0, column);
+      }
+      next_operand();
+    }
+    const int next = own.pass + 1;
+    own.pass = next == p.tile.passes ? 0 : next;
+    if (next == p.tile.passes) own.at = walk.after(s);
+  }
+}
+
+template <class Ops, int M>
+__global__ void __launch_bounds__(kBlockThreads, 1)
     score_warpgroup(const __grid_constant__ ScoreParams p) {
   cuda::wait_for_previous();
   cuda::release_next();
   extern __shared__ __align__(1024) unsigned char memory[];
-  auto& shared = *reinterpret_cast<WarpgroupShared<Ops, N>*>(memory);
-  const int warpgroup = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32,
-            c = lane % 4;
-  const cuda::WorkList<false> list(p, shared.sums);
-  const std::uint64_t queries = operand_descriptor(shared.queries);
-  const auto slot_of = [&](int column, int slots) { return column / 2 % slots; };
-
-  // Copies go on in groups: one holds a block's keys and the page id of the block after it.
-  const auto load_page = [&](int column) {
-    if (p.paged && column < shared.end)
-      cuda::copy_async<4>(
-          &shared.page[slot_of(column, 2)][threadIdx.x],
-          reinterpret_cast<const std::uint8_t*>(p.page_table + shared.request * p.table_row_stride +
-                                                cuda::block_of(p, column) * p.table_column_stride));
-  };
-  const auto load_keys = [&](int column) {
-    if (column >= shared.end) return;
-    KeySlot<Ops>& to = shared.slot[slot_of(column, 2)];
-    const std::int64_t stride = static_cast<int>(p.k_token_stride);
-    if (p.paged) {
-      const std::int32_t page = shared.page[slot_of(column, 2)][threadIdx.x];
-      const bool exists = page >= 0 && page < p.pages;
-      if (threadIdx.x % 128 == 0) shared.exists[warpgroup][slot_of(column, 4)] = exists;
-      if (!exists) return;
-      const LanePart& part = shared.part[threadIdx.x];
-      const std::uint8_t* a = part.keys + page * p.k_page_stride;
-#pragma unroll
-      for (int t = 0; t < 2; ++t)
-#pragma unroll
-        for (int h = 0; h < 2; ++h)
-#pragma unroll
-          for (int i = 0; i < Ops::kKeyLoads; ++i)
-            cuda::copy_async<16>(&to.keys[t][h][i][threadIdx.x],
-                                 a + (64 * t + 8 * h) * stride + 64 * i);
-      if constexpr (Ops::kKeyScales) {
-        const std::uint8_t* scales = part.scales + page * p.scale_page_stride;
-        cuda::copy_async<16>(&to.scales[0][threadIdx.x], scales);
-        cuda::copy_async<16>(&to.scales[1][threadIdx.x], scales + 8 * 16);
-      }
-    } else {
-      cuda::Rows rows;
-      rows.k_begin = shared.k_begin, rows.k_count = shared.k_count;
-      const KeyBlock keys = cuda::key_block(p, rows, cuda::block_of(p, column), 0, shared.key_head);
-      if (threadIdx.x % 128 == 0) shared.exists[warpgroup][slot_of(column, 4)] = true;
-#pragma unroll
-      for (int t = 0; t < 2; ++t)
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          const int row = min(64 * t + 16 * warp + lane / 4 + 8 * h, keys.last);
-          const std::uint8_t* a = keys.rows + row * stride + 16 * c;
-#pragma unroll
-          for (int i = 0; i < Ops::kKeyLoads; ++i)
-            cuda::copy_async<16>(&to.keys[t][h][i][threadIdx.x], a + 64 * i);
-          if constexpr (Ops::kKeyScales)
-            cuda::copy_async<4>(
-                reinterpret_cast<std::uint32_t*>(&to.scales[h][threadIdx.x]) + warp / 2 + 2 * t,
-                keys.scales +
-                    scale_layout::row_128x4(keys.scale_row + row * std::int64_t{p.k_heads}) +
-                    c / 2 * scale_layout::kSecondHalf);
-        }
+  auto& shared = *reinterpret_cast<WarpgroupShared<Ops, M>*>(memory);
+  if (threadIdx.x == 0)
+    for (int i = 0; i < kOperands; ++i) {
+      barrier_init(shared.written[i], kWarpgroup);
+      barrier_init(shared.multiplied[i], 2 * kWarpgroup / 32);
     }
-  };
-
-  if (threadIdx.x == 0) {
-    shared.at = cuda::run_of(list.total(), blockIdx.x, gridDim.x).begin, shared.pass = 0;
-    shared.scale = cuda::global_scale(p);
-  }
+  const WorkList list(p, shared.sums);
   __syncthreads();
-#pragma unroll 1
-  for (;;) {
-    const std::int64_t at = shared.at, stop = cuda::run_of(list.total(), blockIdx.x, gridDim.x).end;
-    if (at >= stop) break;
-    const Segment s = list.seek(at);
-    const int end = s.end_of(stop - at);
-    const HeadChunk heads = cuda::head_chunk(p, s.unit, shared.pass);
-    stage_queries<Ops, N>(p, s, heads, shared);
-    if (threadIdx.x == 0) {
-      shared.next = s.left < stop - at ? at + s.left : stop, shared.end = end;
-      shared.seen_by_all = s.rows.limit(s.first, p.lengths.causal);
-      shared.key_head = heads.key_head, shared.heads = heads.heads;
-      shared.request = s.rows.b, shared.k_begin = s.rows.k_begin, shared.k_count = s.rows.k_count;
-      shared.tokens = s.tokens;
-    }
-    shared.part[threadIdx.x] = {
-        p.k + heads.key_head * p.k_head_stride + (16 * warp + lane / 4) * p.k_token_stride + 16 * c,
-        p.k_scale + heads.key_head * scale_layout::kPageBytes + c / 2 * scale_layout::kSecondHalf +
-            (warp % 2 * 16 + lane / 4) * 16};
-    int column = s.column + warpgroup;
-    __syncthreads();
-
-    load_page(column);
-    cuda::copy_async_commit();
-    cuda::copy_async_wait<0>();
-    load_keys(column);
-    load_page(column + 2);
-    cuda::copy_async_commit();
-#pragma unroll 1
-    for (; column < shared.end; column += 2) {
-      cuda::copy_async_wait<0>();
-      const KeySlot<Ops>& from = shared.slot[slot_of(column, 2)];
-      float m[N / 4];
-#pragma unroll
-      for (int t = 0; t < 2; ++t) {
-        float d[N / 2];
-        std::uint32_t a[2][16];
-        typename Ops::Scale scales[2] = {};
-        if constexpr (Ops::kKeyScales) {
-          std::uint32_t word[2];
-#pragma unroll
-          for (int h = 0; h < 2; ++h)
-            word[h] = reinterpret_cast<const std::uint32_t*>(
-                &from.scales[h][threadIdx.x])[warp / 2 + 2 * t];
-          Ops::scales(word, c, scales);
-        }
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          typename Ops::Raw raw;
-#pragma unroll
-          for (int i = 0; i < Ops::kKeyLoads; ++i) raw.v[i] = from.keys[t][h][i][threadIdx.x];
-          Ops::fragment(raw, scales[h], a[h]);
-        }
-        wgmma_fence();
-#pragma unroll
-        for (int k = 0; k < 8; ++k)
-          wgmma<N, Ops::kBf16>(d, a[0][2 * k], a[1][2 * k], a[0][2 * k + 1], a[1][2 * k + 1],
-                               queries + (k / 4 * N * 128 + k % 4 * 32) / 16, k > 0);
-        wgmma_commit();
-        if (t == 0) {
-          load_keys(column + 2);
-          load_page(column + 4);
-          cuda::copy_async_commit();
-        }
-        wgmma_wait();
-        const int key = cuda::block_of(p, column) * kBlock;
-        if (key + kBlock > shared.seen_by_all) {
-          const int row = key + 64 * t + 16 * warp + lane / 4;
-#pragma unroll
-          for (int i = 0; i < N / 4; ++i) {  // column i/2*8 + 2c + i%2
-            const int limit = shared.limit[i / 2 * 8 + 2 * c + i % 2];
-            if (row >= limit) d[i / 2 * 4 + i % 2] = -INFINITY;
-            if (row + 8 >= limit) d[i / 2 * 4 + 2 + i % 2] = -INFINITY;
-          }
-        }
-#pragma unroll
-        for (int i = 0; i < N / 4; ++i) {  // fmaxf drops NaN
-          const float both = fmaxf(d[i / 2 * 4 + i % 2], d[i / 2 * 4 + 2 + i % 2]);
-          m[i] = t == 0 ? both : fmaxf(m[i], both);
-        }
-      }
-      // Maxima over the 8 lanes that share c; each keeps an eighth of the columns.
-      int first = 0;
-#pragma unroll
-      for (int step = 0; step < 3; ++step) {
-        const int width = N / 8 >> step;
-        const bool high = lane & (4 << step);
-        if (high) first += width;
-#pragma unroll
-        for (int i = 0; i < N / 8; ++i)
-          if (i < width) {
-            const float sent = high ? m[i] : m[i + width], kept = high ? m[i + width] : m[i];
-            m[i] = fmaxf(kept, __shfl_xor_sync(kAllLanes, sent, 4 << step));
-          }
-      }
-      auto& maxima = shared.maxima[warpgroup][slot_of(column, 2)];
-#pragma unroll
-      for (int i = 0; i < N / 32; i += 2)
-        *reinterpret_cast<float2*>(&maxima[warp][(first + i) / 2 * 8 + 2 * c]) =
-            make_float2(m[i], m[i + 1]);
-      warpgroup_barrier(warpgroup);
-      finish_column<Ops, N>(p, shared, maxima, shared.exists[warpgroup][slot_of(column, 4)], column,
-                            warpgroup);
-    }
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      const int next = shared.pass + 1;
-      shared.pass = next == p.tile.passes ? 0 : next;
-      if (next == p.tile.passes) shared.at = shared.next;
-    }
-    __syncwarp();
-    __syncthreads();
+  if (threadIdx.x >= 2 * kWarpgroup) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegistersToPrepare));
+    prepare_keys<Ops, M>(p, list, shared);
+    // Meanwhile the last blocks are multiplied.
+    cuda::fill_tails(p, threadIdx.x / 32 - 8, 4);
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegistersToMultiply));
+    multiply_keys<Ops, M>(p, list, shared);
   }
-  cuda::fill_tails(p);
 }
 
 }  // namespace kvscout::sm90
