@@ -17,6 +17,7 @@
 #include "cuda/dependent.cuh"
 #include "cuda/device.h"
 #include "cuda/select_few.cuh"
+#include "cuda/select_lanes.cuh"
 #include "cuda/team.cuh"
 #include "order.h"
 #include "span.h"
@@ -41,10 +42,6 @@ struct GivenColumns {
     return valids ? __ldg(valids + token) : valid;
   }
 };
-
-__device__ __forceinline__ float score_of_rank(std::uint32_t rank) {
-  return nvfp4::float_of(rank & 0x80000000u ? rank & 0x7FFFFFFFu : ~rank);
-}
 
 // Scores at or above `score`; where ties do not all fit, only those whose place in the chunk lies
 // below `place`.
@@ -77,7 +74,7 @@ class Selection {
     if (!__syncthreads_and(live <= Room::kNew)) t.score = group_threshold(x);
     if (wanted_ == 0) t.score = INFINITY, t.place = 0;
     if (kept_ == wanted_ && wanted_ > 0) {  // later columns lose ties
-      const float floor = score_of_rank(static_cast<std::uint32_t>(entry(wanted_ - 1) >> 32));
+      const float floor = score_at(static_cast<std::uint32_t>(entry(wanted_ - 1) >> 32));
       if (!(t.score > floor)) t = {floor, 0};
     }
     typename Team::Count count = count_of(x, t);
@@ -164,7 +161,7 @@ class Selection {
         if (above[g] < wanted_) atomicMin(&s_.threshold[team_.row], own[g]);
     }
     __syncthreads();
-    return score_of_rank(s_.threshold[team_.row]);
+    return score_at(s_.threshold[team_.row]);
   }
 
   // Raises the threshold of the rows that have too many candidates, to wanted_ or more that fit.
@@ -182,7 +179,7 @@ class Selection {
         if (places)
           trial.place = static_cast<int>(middle);
         else
-          trial = {score_of_rank(middle), kChunk};
+          trial = {score_at(middle), kChunk};
       }
       const typename Team::Count c = count_of(x, trial);
       if (!searching) continue;
@@ -192,7 +189,7 @@ class Selection {
       } else {
         ((c.total < wanted_) == places ? low : high) = middle;
         if (!places && high - low == 1) {  // the wanted_-th is one of the ties at `low`
-          t.score = score_of_rank(low);
+          t.score = score_at(low);
           places = true, low = 0, high = kChunk;
         }
       }
@@ -334,9 +331,11 @@ class SelectLaunch {
     const bool tokens_inside = p_.tokens > 1 && size(p_.token_stride) < size(p_.tile_stride);
     if (rows <= 4 * sms && !(tokens_inside && p_.tokens >= 8 && rows > sms))
       return run<Room, Team<1, true>, 8>();
+    if (Room::kTopk == kLaneTopk && p_.tokens >= 32 && rows >= 16 * sms) {
+      if (tokens_inside) return run_lanes<false>();
+      if (p_.tile_stride == 1) return run_lanes<true>();
+    }
     if (!tokens_inside) return run<Room, Team<8, false>, 16>();
-    if constexpr (Room::kTopk == 16)
-      if (p_.tokens >= 16 && rows >= 32 * sms) return run<Room, Team<16, true>, 32>();
     run<Room, Team<8, true>, 16>();
   }
 
@@ -348,6 +347,17 @@ class SelectLaunch {
            reinterpret_cast<const void*>(select_rows<Arch, Team, PerThread, Room, Columns>),
            {.blocks = blocks, .threads = kSelectThreads, .overlaps = Arch::kOverlaps}, arguments,
            to_);
+  }
+
+  template <bool TilesInside>
+  void run_lanes() const {
+    void* arguments[] = {const_cast<SelectProblem*>(&p_), const_cast<Columns*>(&columns_)};
+    launch(operation_, reinterpret_cast<const void*>(select_lanes<Arch, TilesInside, Columns>),
+           {.blocks = (p_.tokens + 31) / 32 * p_.heads,
+            .threads = kSelectThreads,
+            .shared_bytes = TilesInside ? 32 * kLanePitch * static_cast<int>(sizeof(float)) : 0,
+            .overlaps = Arch::kOverlaps},
+           arguments, to_);
   }
 
   const char* operation_;

@@ -94,6 +94,28 @@ void add_select_cases(std::vector<Case>& list) {
   select(list, "forced_ranges_meet", [](S& s) {
     s.tokens = 12, s.valid = Offset::tensor, s.topk = 8, s.force_begin = 4, s.force_end = 4;
   });
+  // Thousands of rows, where a GPU takes them side by side.
+  for (std::int64_t tiles : {1, 17, 40, 100, 300, 511, 513, 1100}) {
+    const auto many = [&](const std::string& name, const std::function<void(SelectSpec&)>& change) {
+      select(list, "many_rows_" + std::to_string(tiles) + "_" + name, [&](S& s) {
+        s.tiles = tiles, s.heads = 2, s.tokens = 1070;
+        change(s);
+      });
+    };
+    many("specials", [](S& s) { s.scores = S::specials; });
+    many("ties", [](S& s) { s.scores = S::ties, s.valid = Offset::tensor, s.force_end = 2; });
+    if (tiles == 100 || tiles > 512) {
+      many("normals", [](S& s) { s.topk = 7, s.force_begin = 1; });
+      many("ascending_tiles_inside",
+           [](S& s) { s.scores = S::ascending, s.strides = OutputStrides::tiles_innermost; });
+      many("specials_tiles_inside", [](S& s) {
+        s.scores = S::specials, s.strides = OutputStrides::tiles_innermost, s.skip_masked = true;
+      });
+      many("masked_padded", [](S& s) {
+        s.scores = S::masked, s.strides = OutputStrides::padded, s.force_begin = 1, s.topk = 3;
+      });
+    }
+  }
   select(list, "only_the_end_is_forced", [](S& s) { s.topk = 4, s.force_end = 4, s.tiles = 200; });
 }
 
