@@ -1,4 +1,4 @@
-// The selection of a row of at most 256 blocks, by one thread block: every block is compared with
+// The selection of a row of at most 128 blocks, by one thread block: every block is compared with
 // every other, and how many win against it is its rank. Four barriers; no threshold, no candidates.
 //
 // Bound: latency. This is what a decode step over a short context waits for.
@@ -9,7 +9,7 @@
 
 namespace kvscout::cuda {
 
-inline constexpr int kFew = 256;
+inline constexpr int kFew = 128;
 
 struct FewShared {
   std::uint64_t priority[kFew];
@@ -27,7 +27,7 @@ struct FewPlace {
 template <class Score>
 __device__ __forceinline__ FewPlace choose_few(FewShared& s, int count, int wanted,
                                                bool skip_masked, Score score) {
-  const int width = count <= 64 ? 64 : count <= 128 ? 128 : kFew;  // columns; threads share one
+  const int width = count <= kFew / 2 ? kFew / 2 : kFew;  // columns; several threads share one
   const int column = threadIdx.x % width, part = threadIdx.x / width;
   std::uint64_t mine = 0;  // below every priority
   if (column < count) {
