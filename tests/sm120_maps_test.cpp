@@ -236,9 +236,9 @@ TEST(Sm120Maps, RegistersGiveThePlainProduct) {
           for (int m = 0; m < 16; ++m)
             for (int n = 0; n < 8; ++n)
               for (int k = 0; k < 64; ++k) {
-                const auto scale = [&](std::uint32_t word) {
+                const auto scale = [&](std::uint32_t bytes) {
                   return static_cast<double>(
-                      e4m3_to_float(static_cast<std::uint8_t>(word >> (8 * (k / 16)))));
+                      e4m3_to_float(static_cast<std::uint8_t>(bytes >> (8 * (k / 16)))));
                 };
                 product[m][n] +=
                     static_cast<double>(e2m1_to_float(static_cast<unsigned>(of_a[m][k]))) *
