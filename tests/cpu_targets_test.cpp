@@ -30,6 +30,13 @@ struct Random {
   bool one_in(int n) { return below(n) == 0; }
 };
 
+// Random problems of a kind. Sanitized code is slower by so much that a fifth of them has to do.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kProblems = 40;
+#else
+constexpr int kProblems = 200;
+#endif
+
 bool has_fma(const std::string& target) { return target.find("sse") == std::string::npos; }
 
 // Options that force the reference, or an instruction set of the back end `cpu`.
@@ -215,11 +222,11 @@ void compare_scores(bool nvfp4_keys, int rounds) {
   }
 }
 
-TEST(CpuTargets, Nvfp4Scores) { compare_scores(true, 300); }
-TEST(CpuTargets, FloatScores) { compare_scores(false, 200); }
+TEST(CpuTargets, Nvfp4Scores) { compare_scores(true, kProblems); }
+TEST(CpuTargets, FloatScores) { compare_scores(false, kProblems); }
 
 TEST(CpuTargets, Index) {
-  for (int seed = 0; seed < 200; ++seed) {
+  for (int seed = 0; seed < kProblems; ++seed) {
     Random r{std::mt19937_64(static_cast<std::uint64_t>(seed) + 5000)};
     Problem p;
     do {
@@ -258,7 +265,7 @@ TEST(CpuTargets, Index) {
 }
 
 TEST(CpuTargets, Select) {
-  for (int seed = 0; seed < 200; ++seed) {
+  for (int seed = 0; seed < kProblems; ++seed) {
     Random r{std::mt19937_64(static_cast<std::uint64_t>(seed) + 9000)};
     const std::int64_t heads = r.between(1, 3), tokens = r.between(1, 150);
     const std::int64_t tiles = r.one_in(4) ? r.between(500, 1300) : r.between(1, 200);
@@ -296,7 +303,7 @@ TEST(CpuTargets, Select) {
 }
 
 TEST(CpuTargets, Quantize) {
-  for (int seed = 0; seed < 150; ++seed) {
+  for (int seed = 0; seed < kProblems; ++seed) {
     Random r{std::mt19937_64(static_cast<std::uint64_t>(seed) + 7000)};
     const std::int64_t rows = r.between(1, 140),
                        columns = 16 * (r.one_in(4) ? r.between(1, 300) : r.between(1, 17));

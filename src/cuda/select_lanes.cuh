@@ -187,7 +187,7 @@ struct LaneLimit {
 };
 
 template <class Arch, bool TilesInside, class Columns>
-__global__ void __launch_bounds__(kSelectThreads, 2)
+__global__ void __launch_bounds__(kSelectThreads, Arch::kLaneBlocks)
     select_lanes(const __grid_constant__ SelectProblem p, const __grid_constant__ Columns columns) {
   extern __shared__ __align__(16) float staged[];  // TilesInside: 32 rows of kLanePitch
   __shared__ LaneShared s;

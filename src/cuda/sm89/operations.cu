@@ -11,6 +11,7 @@ namespace {
 // Keeps the kernels of the folders apart.
 struct Arch {
   static constexpr bool kOverlaps = false;  // programmatic dependent launch
+  static constexpr int kLaneBlocks = 2;     // of select_lanes, a multiprocessor
 };
 
 }  // namespace
