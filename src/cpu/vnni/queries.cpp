@@ -75,7 +75,7 @@ KVSCOUT_VNNI void unpack(const KeySource& source, void* block) {
     const __m512i bytes = _mm512_cvtepu8_epi32(
         _mm_loadu_si128(reinterpret_cast<const __m128i*>(source.scales + 16 * i)));
     const __m512i magnitude = _mm512_and_si512(bytes, _mm512_set1_epi32(0x7F));
-    std::uint32_t* to = b.scale[0][0][0] + 16 * i;
+    std::uint32_t* to = reinterpret_cast<std::uint32_t*>(b.scale) + 16 * i;
     if (b.table) {
       zeros = static_cast<__mmask16>(zeros | _mm512_testn_epi32_mask(magnitude, magnitude));
       _mm512_store_si512(to, _mm512_slli_epi32(magnitude, 6));
