@@ -1,11 +1,37 @@
 // The other operations: quantise, select, index.
 #include <cstdio>
+#include <functional>
 #include <vector>
 
 #include "problem.h"
 #include "sections.h"
 
 namespace bench {
+namespace {
+
+// The compared instruction sets at `call`, which moves so many bytes, beside the ceiling that moves
+// as many.
+void race_to(const char* ceiling, double bytes, const std::function<void(int threads)>& reach,
+             const std::function<void(const Options&)>& call) {
+  for (const int threads : thread_counts()) {
+    std::vector<Contender> all;
+    all.push_back({ceiling, [&] { reach(threads); }});
+    for (const cpu::Kernels* k : compared())
+      all.push_back({k->name, [&, k] {
+                       force(k->name);
+                       Options o;
+                       o.backend = "cpu";
+                       o.threads = threads;
+                       call(o);
+                     }});
+    race(all, rounds);
+    for (const Contender& c : all)
+      std::printf("%d threads  %-8s %8.2f ms  %6.1f GB/s  %3.0f%%\n", threads, c.name.c_str(),
+                  c.seconds * 1e3, bytes / c.seconds * 1e-9, 100 * all[0].seconds / c.seconds);
+  }
+}
+
+}  // namespace
 
 void quantize() {
   std::printf("\n== quantise: bf16, 65536 rows of 128, 128x4 scales\n");
@@ -21,26 +47,13 @@ void quantize() {
   args.a_global_sf.value = 100;
   args.codes = Tensor(codes.get(), DType::u8, {rows, 64});
   args.scales = Tensor(scales.get(), DType::u8, {rows * 8});
-  for (const int threads : thread_counts()) {
-    std::vector<Contender> all;
-    // As many bytes read and written as the quantiser moves: 328 a row.
-    all.push_back(
-        {"memcpy",
-         [&] { stream_copy(copy.get(), a.get(), static_cast<std::size_t>(rows) * 164, threads); }});
-    for (const cpu::Kernels* k : compared())
-      all.push_back({k->name, [&, k] {
-                       force(k->name);
-                       Options o;
-                       o.backend = "cpu";
-                       o.threads = threads;
-                       nvfp4_quantize(args, o);
-                     }});
-    race(all, rounds);
-    for (const Contender& c : all)
-      std::printf("%d threads  %-8s %8.2f ms  %6.1f GB/s  %3.0f%%\n", threads, c.name.c_str(),
-                  c.seconds * 1e3, static_cast<double>(rows) * 328 / c.seconds * 1e-9,
-                  100 * all[0].seconds / c.seconds);
-  }
+  // As many bytes read and written as the quantiser moves: 328 a row.
+  race_to(
+      "memcpy", static_cast<double>(rows) * 328,
+      [&](int threads) {
+        stream_copy(copy.get(), a.get(), static_cast<std::size_t>(rows) * 164, threads);
+      },
+      [&](const Options& o) { nvfp4_quantize(args, o); });
 }
 
 void select() {
@@ -53,23 +66,10 @@ void select() {
   SelectArgs args;
   args.max_score = Tensor(scores.get(), DType::f32, {heads, blocks, tokens});
   args.output = Tensor(ids.get(), DType::i32, {tokens, heads, 16});
-  for (const int threads : thread_counts()) {
-    std::vector<Contender> all;
-    all.push_back({"read", [&] { stream_read(scores.get(), scores.bytes(), threads); }});
-    for (const cpu::Kernels* k : compared())
-      all.push_back({k->name, [&, k] {
-                       force(k->name);
-                       Options o;
-                       o.backend = "cpu";
-                       o.threads = threads;
-                       msa_topk_select(args, o);
-                     }});
-    race(all, rounds);
-    for (const Contender& c : all)
-      std::printf("%d threads  %-8s %8.2f ms  %6.1f GB/s  %3.0f%%\n", threads, c.name.c_str(),
-                  c.seconds * 1e3, static_cast<double>(scores.bytes()) / c.seconds * 1e-9,
-                  100 * all[0].seconds / c.seconds);
-  }
+  race_to(
+      "read", static_cast<double>(scores.bytes()),
+      [&](int threads) { stream_read(scores.get(), scores.bytes(), threads); },
+      [&](const Options& o) { msa_topk_select(args, o); });
 }
 
 namespace {
