@@ -9,6 +9,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   target_compile_options(kvscout_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=x86-64-v2>)
 endif()
 if(KVSCOUT_SANITIZE)
+  target_compile_definitions(kvscout_flags INTERFACE KVSCOUT_SANITIZED)
   target_compile_options(kvscout_flags INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${KVSCOUT_SANITIZE} -fno-sanitize-recover=all
     -fno-omit-frame-pointer>)

@@ -31,7 +31,7 @@ struct Random {
 };
 
 // Random problems of a kind. Sanitized code is slower by so much that a fifth of them has to do.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef KVSCOUT_SANITIZED
 constexpr int kProblems = 40;
 #else
 constexpr int kProblems = 200;
