@@ -19,7 +19,7 @@ std::int64_t rows_bound(const ScoreProblem& p) {
 }
 
 ScoreKernel kernel_of(const ScoreProblem& p, Schedule schedule, int rows, int blocks,
-                      int threads = 256) {
+                      int threads = kThreads) {
   ScoreKernel k;
   k.schedule = schedule;
   k.tile = tile_shape(p, rows);

@@ -45,13 +45,14 @@ enum class Schedule : std::uint8_t {
   row_parts,       // sm120: a warp keeps a part of the rows, warps of a block share pages
 };
 
-inline constexpr int kWarpgroupThreads =
-    3 * 128;  // of Schedule::warpgroup: two multiply, one prepares
+// Threads of a block: of most schedules, of Schedule::stream, and of Schedule::warpgroup (two
+// warpgroups multiply, one prepares).
+inline constexpr int kThreads = 256, kStreamThreads = 128, kWarpgroupThreads = 3 * 128;
 
 struct ScoreKernel {
   Schedule schedule = Schedule::stream;
   TileShape tile;
-  int blocks = 1, threads = 256;
+  int blocks = 1, threads = kThreads;
   int cell_tiles = 1,
       cell_batch = 1;  // cells: blocks counts columns; the grid's y = units * cell_tiles, z = batch
   // Requests with a number of tokens in [min_tokens, max_tokens] are this kernel's.
@@ -76,7 +77,7 @@ struct ScoreTuning {
     return rows == 8 ? blocks_per_sm_8 : rows == 16 ? blocks_per_sm_16 : blocks_per_sm_32;
   }
   int shared_blocks_per_sm = 1;
-  int stream_threads = 128;
+  int stream_threads = kStreamThreads;
   int cell_rows = 16;           // most rows of a tile that cells take
   bool cells_fold_all = false;  // cells take several passes, too
   bool has_warpgroup = false;

@@ -8,7 +8,6 @@
 
 namespace kvscout::cuda {
 
-inline constexpr int kThreads = 256;
 inline constexpr int kWarps = kThreads / 32;
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 

@@ -6,7 +6,7 @@
 
 namespace kvscout::cuda {
 
-inline constexpr int kStreamThreads = 128, kStreamWarps = kStreamThreads / 32;
+inline constexpr int kStreamWarps = kStreamThreads / 32;
 inline constexpr int kParts = 4, kPartRows = kBlock / kParts;
 
 // What is copied at once: a block of e2m1, half of e4m3, a quarter of 16-bit keys. In a slot:

@@ -2,11 +2,10 @@
 // tokens, and a warp keeps one of them in registers.
 #pragma once
 
+#include "cuda/sm120/plan.h"
 #include "cuda/sm120/score_rows.cuh"
 
 namespace kvscout::sm120 {
-
-inline constexpr int kPartRows = 64;
 
 // The next run of columns as a warp with this part sees it. `tile`: the shape of a part.
 __device__ __forceinline__ void take_part(const ScoreParams& p, const cuda::WorkList<false>& list,

@@ -5,8 +5,7 @@
 namespace kvscout::sm120 {
 namespace {
 
-constexpr int kPartRows = 64;                   // of a warp in the long schedule
-constexpr int kWarps = 8;                       // of a block
+constexpr int kWarps = cuda::kThreads / 32;     // of a block
 constexpr std::int64_t kBytesOfWarp = 9 * 512;  // under way: half a page with its scales
 constexpr std::int64_t kLatency = 700;          // ns, of memory under load
 
@@ -44,7 +43,7 @@ cuda::ScorePlan plan_score(const ScoreProblem& p, const cuda::DeviceInfo& device
                                  .blocks_per_sm_16 = blocks,
                                  .blocks_per_sm_32 = blocks,
                                  .shared_blocks_per_sm = 2,
-                                 .stream_threads = 256,
+                                 .stream_threads = cuda::kThreads,
                                  .cell_rows = 32,
                                  .cells_fold_all = true,
                                  .overlaps = true};

@@ -11,6 +11,8 @@ inline bool is_native(const ScoreProblem& p) {
   return p.q.type == Element::e2m1 && p.k.type == Element::e2m1;
 }
 
+inline constexpr int kPartRows = 64;  // of a warp in Schedule::row_parts
+
 // Blocks of 8 warps a multiprocessor for the native kernels with rows in registers.
 int blocks_per_sm(const cuda::DeviceInfo&);
 
