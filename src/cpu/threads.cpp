@@ -15,8 +15,8 @@
 namespace kvscout::cpu {
 namespace {
 
-// ThreadSanitizer does not see how oneTBB hands work from thread to thread: it is told here, and this
-// file is built without it.
+// ThreadSanitizer does not see how oneTBB hands work from thread to thread: it is told here, and
+// this file is built without it.
 #ifdef KVSCOUT_THREAD_SANITIZER
 void give(void* context) { __tsan_release(context); }
 void take(void* context) { __tsan_acquire(context); }
