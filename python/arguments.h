@@ -29,16 +29,25 @@ class Arguments {
   void skip() { ++next_; }
 
   // A tensor as it is. `flatten`: more dimensions than the library's views hold become one.
-  Tensor tensor(const char* name, bool flatten = false) {
+  Tensor tensor(const char* name, bool flatten = false, const char* types = kAnyType) {
     const int at = next_++;
     if (at >= count_ || values_[at].type_index == kTVMFFINone) return {};
-    return view(name, values_[at], flatten);
+    return view(name, values_[at], flatten, types);
+  }
+
+  // Memory to work in: nothing is written beyond its bytes, nor between them.
+  Tensor workspace(Device data) {
+    const Tensor t = tensor("workspace", true, "uint8");
+    if (t.defined && !(t.device == data))
+      fail("workspace", "memory on another device", "memory beside the data");
+    if (!t.is_dense()) fail("workspace", "a strided array", "contiguous bytes");
+    return t;
   }
 
   // Lengths, page tables, slots: `type` on the device of the data, else a repair.
   Tensor lengths(const char* name, DType type, Device data) {
     const int at = next_;
-    Tensor t = tensor(name);
+    Tensor t = tensor(name, false, type == DType::i64 ? "int64" : "int32 or int64");
     if (!t.defined) return t;
     const bool is_integer = t.dtype == DType::i32 || t.dtype == DType::i64;
     const bool gaps = t.rank == 1 && !t.is_dense();
@@ -54,9 +63,10 @@ class Arguments {
     const int at = next_;
     GlobalScale s;
     if (at < count_ && is_tensor(values_[at])) {
-      const Tensor t = tensor(name);
+      const Tensor t = tensor(name, true, "a number or one float32");
       if (t.dtype != DType::f32 || t.count() != 1)
-        fail(name, "a tensor of another kind", "a number or one float32");
+        fail(name, std::to_string(t.count()) + " elements of type " + name_of(t.dtype),
+             "a number or one float32");
       if (t.device == data)
         s.pointer = static_cast<const float*>(t.data);
       else if (t.device.type == Device::cpu)
@@ -136,7 +146,28 @@ class Arguments {
     return next_++;
   }
 
-  DType dtype(const char* name, const DLDataType& d) const {
+  // The types differ from argument to argument; the library tells which, of those that it knows.
+  static constexpr const char* kAnyType = "a type that help() of the operation names";
+
+  static std::string type_name(const DLDataType& d) {
+    const std::string bits = std::to_string(d.bits * d.lanes);
+    switch (d.code) {
+      case kDLInt:
+        return "int" + bits;
+      case kDLUInt:
+        return "uint" + bits;
+      case kDLFloat:
+        return "float" + bits;
+      case kDLBool:
+        return "bool";
+      case kDLComplex:
+        return "complex" + bits;
+      default:
+        return "another " + bits + "-bit type's";
+    }
+  }
+
+  DType dtype(const char* name, const DLDataType& d, const char* types) const {
     const int code = d.code, bits = d.bits * d.lanes;
     if (code == kDLUInt && bits == 8) return DType::u8;
     if (code == kDLInt && bits == 32) return DType::i32;
@@ -146,23 +177,17 @@ class Arguments {
     if (code == kDLBfloat && bits == 16) return DType::bf16;
     if (code == kDLFloat8_e4m3fn && bits == 8) return DType::e4m3;
     if (code == kDLFloat4_e2m1fn && bits == 8) return DType::e2m1x2;
-    static constexpr const char* kinds[] = {"int", "uint", "float"};
-    fail(name,
-         (code < 3 ? kinds[code] + std::to_string(bits)
-                   : "a " + std::to_string(bits) + "-bit type") +
-             " elements",
-         "uint8, int32, int64, float16, bfloat16, float32, e4m3 or packed e2m1 as the argument "
-         "needs");
+    fail(name, type_name(d) + " elements", types);
   }
 
-  Tensor view(const char* name, const TVMFFIAny& v, bool flatten) const {
+  Tensor view(const char* name, const TVMFFIAny& v, bool flatten, const char* types) const {
     if (!is_tensor(v)) fail(name, kind(v), "an array (torch, numpy or any with DLPack)");
     const DLTensor& d = v.type_index == kTVMFFITensor ? *TVMFFITensorGetDLTensorPtr(v.v_obj)
                                                       : *static_cast<const DLTensor*>(v.v_ptr);
     Tensor t;
     t.defined = true;
     t.data = static_cast<char*>(d.data) + d.byte_offset;
-    t.dtype = dtype(name, d.dtype);
+    t.dtype = dtype(name, d.dtype, types);
     t.device = device(name, d.device);
     const int extra = d.ndim > Tensor::kMaxRank ? d.ndim - Tensor::kMaxRank : 0;
     if (extra && !(flatten && is_dense(d)))

@@ -170,7 +170,7 @@ std::int64_t score(const char* operation, const TVMFFIAny* values, std::int32_t 
   Args args;
   const Device device = read(a, args);
   args.output = a.tensor("output");
-  const Tensor workspace = a.tensor("workspace");
+  const Tensor workspace = a.workspace(device);
   Options o = read_rare(a, args);
   if (a.repairs) return static_cast<std::int64_t>(a.repairs);
   return with_workspace(
@@ -239,7 +239,7 @@ struct IndexCall {
     args.force_end_blocks = a.small("force_end_blocks");
     args.output = a.tensor("output");
     args.scores = a.tensor("scores");
-    workspace = a.tensor("workspace");
+    workspace = a.workspace(args.score.q_fp4.device);
     options = read_rare(a, args.score);
   }
 };

@@ -50,6 +50,8 @@ class Kind:
     def export(self, x: Any) -> tuple[Any, int | None]:
         """(what the binding takes, the element type where it must be told)."""
         code = None
+        if not x.dtype.isnative:
+            raise BufferError(f"{x.dtype} elements of foreign byte order")
         if x.dtype.num >= 256:  # user-defined: ml_dtypes, which numpy's DLPack refuses
             code = {"bfloat16": BF16, "float8_e4m3fn": E4M3}.get(x.dtype.name)
         if code is not None:
@@ -114,6 +116,15 @@ class Torch(Kind):
         elif not x.is_cuda:
             x = self.torch.from_numpy(checked_integers(operation, name, self.host(x), dtype))
         return x.to(like.device, self.dtypes[dtype]).contiguous()
+
+
+class Dispatched(Torch):
+    """Tensor subclasses that answer operators themselves (FakeTensor, DTensor): custom ops, which they see."""
+
+    def __init__(self, torch: Any):
+        super().__init__(torch)
+        self.direct = False
+        self.compiling = lambda: True  # type: ignore[method-assign]
 
 
 class Other(Kind):
@@ -190,33 +201,37 @@ NUMPY = Kind()
 _kinds: dict[type, Kind] = {np.ndarray: NUMPY}
 
 
-def kind_of(x: Any) -> Kind:
+def kind_of(x: Any, what: str = "kvscout") -> Kind:
+    """`what`: operation and argument, for the error."""
     kind = _kinds.get(type(x))
-    return kind if kind is not None else _meet(x)
+    return kind if kind is not None else _meet(x, what)
 
 
-def _meet(x: Any) -> Kind:
+def _meet(x: Any, what: str) -> Kind:
     """The kind of a type seen for the first time."""
     torch = sys.modules.get("torch")  # a torch tensor cannot come without it
     if torch is not None and isinstance(x, torch.Tensor):
         known = _kinds.get(torch.Tensor)
         kind: Kind = known if known is not None else Torch(torch)
         _kinds[torch.Tensor] = kind
+        if type(x).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+            kind = Dispatched(torch)
     elif isinstance(x, (np.ndarray, np.generic)):
         kind = NUMPY
     elif hasattr(x, "__dlpack__"):
         kind = Other()
     else:
-        raise TypeError(f"kvscout: got {type(x).__name__}, expected an array (torch, numpy or any with DLPack)")
+        raise ValueError(f"{what}: got {type(x).__name__}, expected an array (torch, numpy or any with DLPack)")
     _kinds[type(x)] = kind
     return kind
 
 
-def export(x: Any) -> Any:
-    """An argument for the binding: arrays through their kind, everything else as it is."""
-    return kind_of(x).export(x)[0] if hasattr(x, "__dlpack__") else x
-
-
-def typed(x: Any) -> tuple[Any, int | None]:
-    """A data argument for the binding, with its element type where that must be told."""
-    return kind_of(x).export(x) if hasattr(x, "__dlpack__") else (x, None)
+def exported(operation: str, name: str, x: Any) -> tuple[Any, int | None]:
+    """(an argument for the binding, its element type where that must be told): arrays through their kind, everything
+    else as it is."""
+    if not hasattr(x, "__dlpack__"):
+        return x, None
+    try:
+        return kind_of(x).export(x)
+    except BufferError as e:
+        raise ValueError(f"{operation}: {name}: got {e}, expected an array that DLPack can describe") from None

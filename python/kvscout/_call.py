@@ -12,7 +12,7 @@ from typing import Any, Callable
 import numpy as np
 
 from . import _library as library
-from ._arrays import Kind, checked_integers, export, kind_of, typed
+from ._arrays import Kind, checked_integers, exported, kind_of
 
 Array = Any  # torch.Tensor, numpy.ndarray, or any array with __dlpack__
 Scale = Any  # a number, or a one-element float32 array on the device of the data
@@ -49,10 +49,19 @@ def mode_of(operation: str, causal: Any, reduce_heads: Any) -> int:
 
 
 def require_shape(operation: str, name: str, x: Array, ranks: tuple[int, ...], expected: str) -> tuple[int, ...]:
-    shape = tuple(x.shape)
-    if len(shape) not in ranks:
-        raise ValueError(f"{operation}: {name}: got shape {shape}, expected {expected}")
-    return shape
+    shape = getattr(x, "shape", None)
+    if shape is None or len(shape) not in ranks:
+        got = type(x).__name__ if shape is None else f"shape {tuple(shape)}"
+        raise ValueError(f"{operation}: {name}: got {got}, expected {expected}")
+    return tuple(shape)
+
+
+def topk_columns(topk: Any) -> int:
+    """Columns of the ids to make; the binding refuses a topk that is none."""
+    try:
+        return max(0, min(int(topk), 64))
+    except (TypeError, ValueError):
+        return 0
 
 
 def result_heads(operation: str, mode: int, q_name: str, q: Array, k_name: str, k: Array) -> tuple[int, int]:
@@ -66,9 +75,9 @@ def result_heads(operation: str, mode: int, q_name: str, q: Array, k_name: str, 
     return heads, tokens
 
 
-def plain(kind: Any, data: tuple, rare: tuple) -> tuple[tuple, tuple]:
+def plain(operation: str, kind: Any, data: tuple, rare: tuple) -> tuple[tuple, tuple]:
     """Data and the rare end of the arguments for arrays that do not go to the binding as they are."""
-    (q, q_type), (k, k_type) = typed(data[0]), typed(data[1])
+    (q, q_type), (k, k_type) = (exported(operation, name, x) for name, x in zip(NAMES[operation], data[:2]))
     return (q, k, *data[2:]), (*(rare or (None, 0, 1)), q_type, k_type, kind.stream(data[0]))
 
 
@@ -76,22 +85,48 @@ def run(operation: str, args: tuple, kind: Kind, like: Any) -> None:
     """Calls the binding until the work is done. `like` is the data tensor whose kind and device count."""
     function = getattr(library, operation)
     try:
-        status = function(*args) if kind.direct else function(*_exported(operation, args))
+        status = function(*args) if kind.direct else _ask(operation, function, args)
     except BufferError:  # an array of another library among the arguments
-        args = _exported(operation, args)
-        status = function(*args)
+        status = _ask(operation, function, args)
+    except RuntimeError as e:
+        raise _refusal(operation, args, e) from None
     if status:
         repeat(operation, args, status, kind, like)
 
 
+def _ask(operation: str, function: Callable, args: tuple) -> int:
+    """The binding's answer for arrays of any library."""
+    args = _exported(operation, args)
+    try:
+        return function(*args)
+    except (BufferError, RuntimeError) as e:
+        raise _refusal(operation, args, e) from None
+
+
+def _refusal(operation: str, args: tuple, error: Exception) -> Exception:
+    """What an array's own library says where it does not hand it over (on meta, sparse), as one line that names the
+    argument; any other error as it is."""
+    import tvm_ffi
+
+    for name, x in zip(NAMES[operation], () if str(error).startswith(operation) else args):
+        if hasattr(x, "__dlpack__"):
+            try:
+                tvm_ffi.from_dlpack(x.detach() if hasattr(x, "detach") else x)
+            except Exception as e:
+                said = str(e).partition("\n")[0]
+                return ValueError(f"{operation}: {name}: got {type(x).__name__} ({said}), expected an array that DLPack "
+                                  "can describe")
+    return error
+
+
 def query(operation: str, function: Callable, args: tuple, kind: Kind, like: Any) -> int:
     """A question to the binding that runs nothing: an answer of at least 0, or minus the bits of repairs."""
-    answer = function(*_exported(operation, args))
+    answer = _ask(operation, function, args)
     if answer < 0:
         converted = list(args)
         for at in [i for i in range(len(args)) if -answer >> i & 1]:
             converted[at] = _converted(operation, NAMES[operation][at], args[at], kind, like)
-        answer = function(*_exported(operation, tuple(converted)))
+        answer = _ask(operation, function, tuple(converted))
     return answer
 
 
@@ -99,10 +134,7 @@ def _exported(operation: str, args: tuple) -> tuple:
     for name, x in zip(NAMES[operation], args):
         if name in _WRITTEN and hasattr(x, "__dlpack__") and not kind_of(x).writable(x):
             raise ValueError(f"{operation}: {name}: got a read-only array, expected one that can be written")
-    try:
-        return tuple([export(x) for x in args])
-    except BufferError as e:  # foreign byte order, read-only memory where it matters
-        raise ValueError(f"{operation}: {e}") from None
+    return tuple([exported(operation, name, x)[0] for name, x in zip(NAMES[operation], args)])
 
 
 def repeat(operation: str, given: tuple, status: int, kind: Kind, like: Any) -> None:
@@ -114,7 +146,7 @@ def repeat(operation: str, given: tuple, status: int, kind: Kind, like: Any) -> 
         else:
             for at in [i for i in range(len(args)) if status >> i & 1]:
                 args[at] = _converted(operation, names[at], args[at], kind, like)
-        again = function(*_exported(operation, tuple(args)))
+        again = _ask(operation, function, tuple(args))
         if again > 0 and again == status:
             raise RuntimeError(f"{operation}: could not convert {[n for i, n in enumerate(names) if status >> i & 1]}")
         status = again
@@ -138,7 +170,7 @@ def resolve_bounds(operation: str, data: tuple, requests: tuple, rare: tuple, ki
     asked = "msa_proxy_score" if operation == "msa_proxy_score" else "msa_proxy_score_fp4"
     args = (*data, *known, found, None, *((None, *rare[1:5]) if rare else ()))
     try:
-        getattr(library, asked + "_bounds")(*_exported(asked, args))
+        _ask(asked, getattr(library, asked + "_bounds"), args)
     except ValueError as e:
         raise ValueError(str(e).replace(asked, operation, 1)) from None
     return (*requests[:5], *(f if r is None else r for f, r in zip(found.tolist(), requests[5:])))

@@ -31,7 +31,7 @@ def heatmap(scores: Any, selected: Any = None, *, head: int = 0, ax: "Axes | Non
     from matplotlib.patches import Rectangle
     from matplotlib.ticker import MaxNLocator
 
-    values = kind_of(scores).host(scores)
+    values = kind_of(scores, "heatmap: scores").host(scores)
     if values.ndim != 3 or not 0 <= head < values.shape[0]:
         raise ValueError(f"heatmap: scores: got shape {values.shape} and head {head}, expected (heads, blocks, queries)")
     image = values[head].T
@@ -42,7 +42,7 @@ def heatmap(scores: Any, selected: Any = None, *, head: int = 0, ax: "Axes | Non
     drawn = ax.imshow(np.ma.masked_invalid(image), aspect="auto", cmap=colours, interpolation="nearest")
     ax.figure.colorbar(drawn, ax=ax, label="largest logit of the block")
     if selected is not None:
-        ids = kind_of(selected).host(selected)
+        ids = kind_of(selected, "heatmap: selected").host(selected)
         if ids.ndim != 3 or len(ids) != tokens:
             raise ValueError(f"heatmap: selected: got shape {ids.shape}, expected ({tokens}, heads, k)")
         chosen = ids[:, min(head, ids.shape[1] - 1)]

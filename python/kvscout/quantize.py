@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import kind_of, typed
+from ._arrays import exported, kind_of
 from ._call import Array, Scale, run
 
 FP4_RANGE = 448.0 * 6.0  # the largest e4m3 scale times the largest e2m1 value
@@ -71,21 +71,23 @@ def nvfp4_quantize(
                               ("expanded_idx_to_permuted_idx", expanded_idx_to_permuted_idx, None)):
         if value is not only and (only is None or value != only):
             raise ValueError(f"{op}: {name}: got {value!r}, expected {only!r}, the one that is supported")
-    if sfLayout not in (0, 1, 2):
-        raise ValueError(f"{op}: sfLayout: got {sfLayout!r}, expected a member of SfLayout")
-    kind = kind_of(a)
+    try:
+        layout = SfLayout(sfLayout)
+    except ValueError:
+        raise ValueError(f"{op}: sfLayout: got {sfLayout!r}, expected a member of SfLayout") from None
+    kind = kind_of(a, "nvfp4_quantize: a")
     if kind.compiling():
         from . import _torch_ops
 
-        return _torch_ops.quantize(a, a_global_sf, int(sfLayout))
+        return _torch_ops.quantize(a, a_global_sf, int(layout))
     *leading, columns = tuple(a.shape) or (0,)
     if columns < 16 or columns % 16:
         raise ValueError(f"{op}: a: got shape {tuple(a.shape)}, expected a last dimension that is a multiple of 16")
     codes = kind.empty(a, (*leading, columns // 2), "uint8")
-    scales = kind.empty(a, scale_shape(math.prod(leading), columns, sfLayout), "uint8")
+    scales = kind.empty(a, scale_shape(math.prod(leading), columns, layout), "uint8")
     # A view; only heads that were split off a wider projection are no rows of one stride and are copied.
-    data, code = typed(a.reshape(math.prod(leading), columns) if len(leading) > 1 else a)
-    run(op, (data, a_global_sf, int(sfLayout), codes, scales, code, kind.stream(a)), kind, a)
+    data, code = exported(op, "a", a.reshape(math.prod(leading), columns) if len(leading) > 1 else a)
+    run(op, (data, a_global_sf, int(layout), codes, scales, code, kind.stream(a)), kind, a)
     return kind.finish(codes, a), kind.finish(scales, a)
 
 
@@ -110,7 +112,7 @@ def global_scale_of(x: Any) -> Any:
         numpy and others: a float. torch: a one-element float32 tensor on x's device, without waiting for it;
         the operations take it as it is.
     """
-    kind = kind_of(x)
+    kind = kind_of(x, "global_scale_of: x")
     if kind.name == "torch":
         torch = kind.torch  # type: ignore[attr-defined]
         amax = x.detach().abs().nan_to_num(nan=0.0, posinf=float("inf")).float()
@@ -147,7 +149,7 @@ def msa_index_append_fp4(
         RuntimeError: no back end for the device.
     """
     op = "msa_index_append_fp4"
-    kind = kind_of(k)
+    kind = kind_of(k, "msa_index_append_fp4: k")
     if kind.compiling():
         from . import _torch_ops
 
@@ -155,5 +157,5 @@ def msa_index_append_fp4(
     if kind.direct:
         run(op, (k, k_cache_fp4, k_cache_scale, slot_mapping, global_scale), kind, k)
     else:
-        data, k_type = typed(k)
+        data, k_type = exported(op, "k", k)
         run(op, (data, k_cache_fp4, k_cache_scale, slot_mapping, global_scale, k_type, kind.stream(k)), kind, k)

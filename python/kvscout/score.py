@@ -74,7 +74,7 @@ def msa_proxy_score_fp4(
     the current stream and may be captured and replayed with other lengths.
     """
     op = "msa_proxy_score_fp4"
-    kind = kind_of(q_fp4)
+    kind = kind_of(q_fp4, "msa_proxy_score_fp4: q_fp4")
     if kind.compiling():
         from . import _torch_ops
 
@@ -132,7 +132,7 @@ def msa_proxy_score(
     op = "msa_proxy_score"
     if not use_fp32_acc:
         raise ValueError(f"{op}: use_fp32_acc: got {use_fp32_acc!r}, expected True: accumulation is always float32")
-    kind = kind_of(q)
+    kind = kind_of(q, "msa_proxy_score: q")
     if kind.compiling():
         from . import _torch_ops
 
@@ -147,7 +147,7 @@ def _score(op: str, kind: Any, data: tuple, requests: tuple, output: Any, rare: 
     """What both scores share: bounds, the output, the call."""
     q, k = data[:2]
     if not kind.direct:
-        data, rare = plain(kind, data, rare)
+        data, rare = plain(op, kind, data, rare)
     if requests[6] is None and output is not None:
         requests = (*requests[:6], require_shape(op, "output", output, (3,), "(heads, max_k_tiles, query tokens)")[1])
     if requests[5] is None or requests[6] is None:

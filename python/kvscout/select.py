@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from . import _library as library
 from ._arrays import kind_of
-from ._call import Array, Scale, mode_of, plain, query, require_shape, resolve_bounds, result_heads, run
+from ._call import Array, Scale, mode_of, plain, query, require_shape, resolve_bounds, result_heads, run, topk_columns
 
 
 def msa_topk_select(
@@ -42,7 +42,7 @@ def msa_topk_select(
         RuntimeError: no back end for the device.
     """
     op = "msa_topk_select"
-    kind = kind_of(max_score)
+    kind = kind_of(max_score, "msa_topk_select: max_score")
     if kind.compiling():
         from . import _torch_ops
 
@@ -51,7 +51,7 @@ def msa_topk_select(
     made = None
     if output is None:
         heads, _, tokens = require_shape(op, "max_score", max_score, (3,), "(heads, blocks, query tokens)")
-        made = output = kind.empty(max_score, (tokens, heads, max(0, min(int(topk), 64))), "int32")
+        made = output = kind.empty(max_score, (tokens, heads, topk_columns(topk)), "int32")
     run(op, (max_score, topk, num_valid_pages, output, force_begin_blocks, force_end_blocks, bool(skip_masked),
              kind.stream(max_score)), kind, max_score)
     return output if made is None else kind.finish(made, max_score)
@@ -110,7 +110,7 @@ def msa_index_select_fp4(
     runs on the current stream and may be captured and replayed with other lengths.
     """
     op = "msa_index_select_fp4"
-    kind = kind_of(q_fp4)
+    kind = kind_of(q_fp4, "msa_index_select_fp4: q_fp4")
     if kind.compiling():
         from . import _torch_ops
 
@@ -128,7 +128,7 @@ def msa_index_select_fp4(
     made = scores = None
     if output is None or return_scores:
         heads, tokens = result_heads(op, mode_of(op, True, reduce_heads), "q_fp4", q_fp4, "k_fp4", k_fp4)
-        shape = (tokens, heads, max(0, min(int(topk), 64)))
+        shape = (tokens, heads, topk_columns(topk))
         if output is None:
             made = output = kind.empty(q_fp4, shape, "int32")
         if return_scores:
@@ -158,7 +158,7 @@ def _index_arguments(kind: Any, q_fp4: Array, k_fp4: Array, q_scale: Any, k_scal
     data: tuple = (q_fp4, k_fp4, q_scale, k_scale, q_global_scale, k_global_scale)
     rare: tuple = (q_offset, kv_block_start, kv_block_step)
     if not kind.direct:
-        data, rare = plain(kind, data, rare)
+        data, rare = plain(op, kind, data, rare)
     requests = (cu_seqlens_q, cu_seqlens_k, page_table, seqused_k, mode_of(op, causal, reduce_heads), max_seqlen_q,
                 max_k_tiles)
     if max_seqlen_q is None or max_k_tiles is None:
@@ -195,7 +195,7 @@ def msa_index_select_fp4_workspace(
     are None are derived from the lengths, as there.
     """
     op = "msa_index_select_fp4"
-    kind = kind_of(q_fp4)
+    kind = kind_of(q_fp4, "msa_index_select_fp4: q_fp4")
     known, rare = _index_arguments(
         kind, q_fp4, k_fp4, q_scale, k_scale, q_global_scale, k_global_scale, cu_seqlens_q, cu_seqlens_k, page_table,
         seqused_k, causal, max_seqlen_q, max_k_tiles, reduce_heads, q_offset, topk, force_begin_blocks,

@@ -209,8 +209,3 @@ def test_arguments_of_mixed_libraries(world, problem):
     data = [world.array(x) for x in (problem.q_fp4, problem.k_fp4, problem.q_scale, problem.k_scale)]
     got = kvscout.msa_proxy_score_fp4(*data, 0.5, 0.25, problem.cu_seqlens_q, **problem.keywords)
     assert world.is_mine(got) and np.array_equal(world.host(got), plain)
-
-
-def test_not_an_array():
-    with pytest.raises(TypeError, match="expected an array"):
-        kvscout.msa_topk_select([[[1.0]]], 1)

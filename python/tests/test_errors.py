@@ -34,7 +34,7 @@ def refused(problem, world, match, **changes):
         problem.call(kvscout.msa_proxy_score_fp4, world, **options)
     assert str(error.value).startswith("msa_proxy_score_fp4: ") and "\n" not in str(error.value)
     output = options["output"]
-    if output is not None and tuple(output.shape) == shape:
+    if tuple(getattr(output, "shape", ())) == shape:
         assert (world.host(output) == 7).all(), "written in spite of the error"
 
 
@@ -66,6 +66,11 @@ CASES = {
     "block step": dict(match="kv_block_step", kv_block_step=0),
     "rank-5 keys": dict(match="k_fp4", k_fp4=np.zeros((1, 20, 1, 128, 64), np.uint8)),
     "a string for an array": dict(match="q_offset", q_offset="3"),
+    "unsigned lengths": dict(match="cu_seqlens_q: got uint32 elements, expected int32 or int64", cu_seqlens_q=np.zeros(3, np.uint32)),
+    "lengths of bools": dict(match="seqused_k: got bool elements, expected int32 or int64", seqused_k=np.ones(2, np.bool_)),
+    "scale of doubles": dict(match="k_global_scale: got float64 elements, expected a number or one float32", k_global_scale=np.ones(1)),
+    "two scales": dict(match="k_global_scale: got 2 elements of type f32", k_global_scale=np.ones(2, np.float32)),
+    "a list for an output": dict(match="output: got list, expected", output=[[[1.0]]], max_k_tiles=None),
 }
 
 
@@ -87,7 +92,51 @@ def test_msa_proxy_score_fp4(world, problem, case):
     refused(problem, world, match, **changes)
 
 
+def test_arrays_in_foreign_byte_order(problem):
+    swapped = lambda x: x.astype(x.dtype.newbyteorder())  # noqa: E731
+    refused(problem, W, "cu_seqlens_q: got >i4 elements of foreign byte order, expected", cu_seqlens_q=swapped(problem.cu_seqlens_q))
+    with pytest.raises(ValueError, match="nvfp4_quantize: a: got >f4 elements"):
+        kvscout.nvfp4_quantize(swapped(np.ones((4, 32), np.float32)), 1.0)
+    with pytest.raises(ValueError, match="msa_topk_select: output: got >i4 elements"):
+        kvscout.msa_topk_select(np.ones((1, 3, 1), np.float32), 2, output=swapped(np.ones((1, 1, 2), np.int32)))
+
+
+@pytest.mark.parametrize("call", [
+    lambda x: kvscout.nvfp4_quantize(x, 1.0), lambda x: kvscout.msa_proxy_score_fp4(x, *[x] * 6), lambda x: kvscout.msa_topk_select(x, 1),
+    lambda x: kvscout.msa_proxy_score(x, x, x), lambda x: kvscout.msa_index_select_fp4(x, *[x] * 6),
+    lambda x: kvscout.msa_index_append_fp4(x, *[x] * 4), kvscout.global_scale_of])
+def test_what_is_no_array(call):
+    for x in ([[[1.0]]], None, "abc"):
+        with pytest.raises(ValueError, match=r"^\w+: \w+: got \w+, expected an array"):
+            call(x)
+
+
+def test_a_workspace_that_is_not_one_piece_of_memory(world, problem):
+    """Its bytes are written one after the other: a view with other strides would have others' bytes overwritten."""
+    inputs = (*[world.array(x) for x in (problem.q_fp4, problem.k_fp4, problem.q_scale, problem.k_scale)], 0.5, 0.25,
+              world.array(problem.cu_seqlens_q))
+    keywords = {k: world.array(v) for k, v in problem.keywords.items()}
+    needed = kvscout.msa_index_select_fp4_workspace(*inputs, **keywords)
+    size = max(needed, 256)
+    memory = world.empty(3 * size + 512, "uint8")
+    address = memory.ctypes.data if world.name == "numpy" else memory.data_ptr()
+    memory = memory[-address % 256 :]
+    views = {"strides": memory[: 2 * size : 2]}
+    if world.name == "numpy":
+        views["order"] = memory[size // 256 * 256 :: -1]
+    for view in views.values():
+        with pytest.raises(ValueError, match="msa_index_select_fp4: workspace: got a strided array, expected contiguous"):
+            kvscout.msa_index_select_fp4(*inputs, **keywords, workspace=view)
+    assert not memory.any()
+    if world.name == "cuda":
+        with pytest.raises(ValueError, match="workspace: got memory on another device"):
+            kvscout.msa_index_select_fp4(*inputs, **keywords, workspace=memory.cpu())
+    plain = kvscout.msa_index_select_fp4(*inputs, **keywords)
+    assert (kvscout.msa_index_select_fp4(*inputs, **keywords, workspace=memory[:size]) == plain).all()
+
+
 @pytest.mark.parametrize("changes,match", [
+    (dict(topk=None), "topk: got nothing"), (dict(topk="3"), "topk: got a string"), (dict(topk=3.0), "topk: got a float"),
     (dict(topk=0), "topk"), (dict(topk=65), "topk"), (dict(topk=2**32 + 1), "topk"), (dict(force_begin_blocks=-1), "force_begin"),
     (dict(force_begin_blocks=9, force_end_blocks=8), "force_begin_blocks"), (dict(num_valid_pages=np.zeros(3, np.int32)), "num_valid"),
     (dict(output=np.zeros((5, 2, 15), np.int32)), "output"), (dict(output=np.zeros((5, 2, 16), np.int64)), "output")])

@@ -137,3 +137,32 @@ def test_tensors_that_require_gradients(w, rng):
                           oracle.quantize(w.host(q.detach()).reshape(2, 128) * 2, float(kvscout.global_scale_of(q)))[0])
     parameter = torch.nn.Parameter(q.detach())
     assert torch.equal(kvscout.nvfp4_quantize(parameter, 1.0)[0], kvscout.nvfp4_quantize(q.detach(), 1.0)[0])
+
+
+def test_tensors_without_memory_are_refused_by_name(w, rng):
+    _, data, cu, keywords = arguments(w, rng)
+    bounds = dict(max_seqlen_q=3, max_k_tiles=4)
+    for at, name in ((0, "q_fp4"), (1, "k_fp4")):
+        changed = [x.to("meta") if i == at else x for i, x in enumerate(data)]
+        for known in (bounds, {}):
+            with pytest.raises(ValueError, match=f"^msa_proxy_score_fp4: {name}: got Tensor .*meta.*expected") as error:
+                kvscout.msa_proxy_score_fp4(*changed, 0.5, 0.25, cu, **keywords, **known)
+            assert "\n" not in str(error.value)
+    with pytest.raises(ValueError, match="^msa_proxy_score_fp4: output: got Tensor .*meta"):
+        kvscout.msa_proxy_score_fp4(*data, 0.5, 0.25, cu, **keywords, **bounds, output=w.empty((4, 4, 5)).to("meta"))
+    with pytest.raises(ValueError, match="^nvfp4_quantize: a: got Tensor "):
+        kvscout.nvfp4_quantize(w.array(np.eye(16), "float32").to_sparse(), 1.0)
+
+
+def test_tensors_that_only_trace(w, rng):
+    """Outside of torch.compile, too: shapes without values."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    _, data, cu, keywords = arguments(w, rng)
+    with FakeTensorMode() as mode:
+        fake = [mode.from_tensor(x) for x in data]
+        paged = {k: mode.from_tensor(v) for k, v in keywords.items()}
+        scores = kvscout.msa_proxy_score_fp4(*fake, 0.5, 0.25, mode.from_tensor(cu), **paged, max_seqlen_q=3, max_k_tiles=4)
+        ids = kvscout.msa_topk_select(scores, 3)
+    assert type(ids).__name__ == "FakeTensor" and ids.shape == (5, 4, 3) and scores.shape == (4, 4, 5)
+    assert kvscout.msa_topk_select(w.empty((2, 9, 5)), 3).device.type == w.device  # plain tensors go their own way
