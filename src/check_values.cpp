@@ -4,6 +4,7 @@
 // This is the one place that may allocate and wait for the device: checked mode says so.
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <vector>
@@ -46,20 +47,23 @@ void check_prefix(Argument a, const std::vector<std::int32_t>& sums, std::int64_
 void check_pages(const char* op, const ScoreProblem& p, std::int64_t b, std::int64_t length,
                  const Backend& backend, const Launch& launch) {
   const Requests& r = p.requests;
-  const std::int64_t columns = std::min(blocks_of(length), r.table_width);
-  if (columns == 0) return;
-  const std::int64_t step = r.table_column_stride;
-  const std::int32_t* row = r.page_table + b * r.table_row_stride;
-  const std::int64_t reach = (columns - 1) * step;  // negative strides read from the other end
-  const auto ids = fetch(row + std::min<std::int64_t>(reach, 0), (reach < 0 ? -reach : reach) + 1,
-                         backend, launch);
-  const std::int64_t tiles = columns_below(length, p.block_start, p.block_step, p.max_k_tiles);
+  const std::int64_t seen = std::min(length, r.table_width * kBlock);
+  const std::int64_t tiles = columns_below(seen, p.block_start, p.block_step, p.max_k_tiles);
+  if (tiles == 0) return;
+  const std::int64_t step = tiles > 1 ? p.block_step * r.table_column_stride : 0;
+  const std::int64_t reach = (tiles - 1) * step;  // negative strides read from the other end
+  const std::int32_t* ids =
+      r.page_table + b * r.table_row_stride + p.block_start * r.table_column_stride;
+  std::vector<std::int32_t> copy;  // of device memory; on the host nothing between columns is read
+  if (backend.read) {
+    copy = fetch(ids + std::min<std::int64_t>(reach, 0), std::abs(reach) + 1, backend, launch);
+    ids = copy.data() + std::max<std::int64_t>(-reach, 0);
+  }
   for (std::int64_t t = 0; t < tiles; ++t) {
-    const std::int64_t c = p.block_start + t * p.block_step;
-    const std::int32_t id =
-        ids[static_cast<std::size_t>(c * step - std::min<std::int64_t>(reach, 0))];
+    const std::int32_t id = ids[t * step];
     if (id < 0 || id >= p.k.count)
-      fail({op, "page_table"}, message("page {} in column {} of request {}", id, c, b),
+      fail({op, "page_table"},
+           message("page {} in column {} of request {}", id, p.block_start + t * p.block_step, b),
            message("0 to {}", p.k.count - 1));
   }
 }

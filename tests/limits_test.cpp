@@ -78,6 +78,32 @@ TEST(Limits, TheWorkspaceOfIndexIsSmall) {
             }
 }
 
+// Columns of a page table may lie in different mappings: checked mode looks at nothing between
+// them.
+TEST(Limits, CheckedModeReadsOnlyThePageTable) {
+  constexpr std::int64_t kHole = 1 << 16, kStride = 2 * kHole / 4;
+  void* memory =
+      mmap(nullptr, 3 * kHole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  ASSERT_EQ(mprotect(static_cast<std::uint8_t*>(memory) + kHole, kHole, PROT_NONE), 0);
+  auto* ids = static_cast<std::int32_t*>(memory);
+  ScoreSpec s;
+  s.q_lengths = {1};
+  s.k_lengths = {256};
+  Problem p = build_score(s), same = build_score(s);
+  auto& a = std::get<ScoreFp4Args>(p.args);
+  for (std::int64_t c = 0; c < 2; ++c) ids[c * kStride] = element<std::int32_t>(a.page_table, 0, c);
+  a.page_table = Tensor(ids, DType::i32, {1, 2}).strided({kStride, kStride});
+  Options checked;
+  checked.check = true;
+  run_with_workspace(p.args, checked);
+  run_with_workspace(same.args, checked);
+  EXPECT_EQ(written_words(p), written_words(same));
+  ids[kStride] = -1;
+  EXPECT_THROW(run_with_workspace(p.args, checked), Error);
+  munmap(memory, 3 * kHole);
+}
+
 // Address space without memory behind it until it is touched.
 class Sparse {
  public:
