@@ -178,6 +178,14 @@ TEST(Validate, BoundsAndOutput) {
   paged([](Problem&, A& a) { a.output.device = {Device::cuda, 0}; }, {"output", "CUDA device 0"});
 }
 
+TEST(Validate, TheHostHasNoNumber) {
+  Problem p = build_score(small(true));
+  int index = 0;
+  const auto number = [&](const char*, Tensor& t, bool) { t.device.index = index++; };
+  std::visit([&](auto& a) { for_each_view(a, number, [](const float*) {}); }, p.args);
+  EXPECT_NO_THROW(run_with_workspace(p.args));
+}
+
 // Strides that do not nest and yet never meet are legal.
 TEST(Validate, InterleavedOutputIsLegal) {
   Problem p = build_score(small(true));

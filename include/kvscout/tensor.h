@@ -32,8 +32,10 @@ KVSCOUT_API const char* name_of(DType t);
 
 struct Device {
   enum Type : std::uint8_t { cpu, cuda } type = cpu;
-  int index = 0;
-  bool operator==(const Device&) const = default;
+  int index = 0;  // of a GPU; the host is one place
+  bool operator==(const Device& other) const {
+    return type == other.type && (type == cpu || index == other.index);
+  }
 };
 
 struct Tensor {
