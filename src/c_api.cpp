@@ -269,7 +269,10 @@ int kvscout_explain(const kvscout_score_fp4_args* args, const kvscout_options* o
 }
 
 size_t kvscout_scale_bytes(int32_t layout, int64_t rows, int64_t groups) {
-  if (layout < 0 || layout > KVSCOUT_LAYOUT_LINEAR || rows < 0 || groups < 0) return 0;
+  constexpr std::int64_t kMost = std::int64_t{1} << 48;  // beyond any memory, below any overflow
+  if (layout < 0 || layout > KVSCOUT_LAYOUT_LINEAR || rows < 0 || rows > kMost || groups < 0 ||
+      (rows > 0 && groups > kMost / rows))
+    return 0;
   return static_cast<size_t>(
       kvscout::scale_layout::bytes(static_cast<kvscout::SfLayout>(layout), rows, groups));
 }

@@ -289,6 +289,9 @@ int main(void) {
   CHECK(kvscout_scale_bytes(KVSCOUT_LAYOUT_8X4, 9, 8) == 128 &&
         kvscout_scale_bytes(KVSCOUT_LAYOUT_LINEAR, 9, 8) == 72);
   CHECK(kvscout_scale_bytes(3, 9, 8) == 0 && kvscout_scale_bytes(0, -1, 8) == 0);
+  CHECK(kvscout_scale_bytes(0, INT64_C(1) << 40, 8) == (size_t)8 << 40);
+  for (i = 0; i <= KVSCOUT_LAYOUT_LINEAR; ++i)
+    CHECK(kvscout_scale_bytes(i, INT64_MAX, 8) == 0 && kvscout_scale_bytes(i, 8, INT64_MAX) == 0);
 
   printf("C API: %d checks, %d failed\n", checks, failures);
   return failures != 0;
