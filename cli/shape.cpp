@@ -1,6 +1,11 @@
 #include "shape.h"
 
+#include <limits>
+
 #include "cases/data.h"
+#include "inputs.h"
+#include "kvscout/scale_layout.h"
+#include "text.h"
 
 namespace kvscout::tool {
 
@@ -17,35 +22,44 @@ void Shape::add_to(Verb& verb) {
 
 ShapedProblem::ShapedProblem(const Shape& s) {
   const std::int64_t pages = s.blocks() * s.batch, tokens = s.tokens();
-  const auto zeros = [](std::int64_t bytes) {
-    return std::vector<std::uint8_t>(static_cast<std::size_t>(bytes));
-  };
-  q = zeros(tokens * s.q_heads * 64), q_scale = zeros((tokens * s.q_heads + 127) / 128 * 1024);
-  k = zeros(pages * s.k_heads * 8192), k_scale = zeros(pages * s.k_heads * 1024);
+  if (tokens > std::numeric_limits<std::int32_t>::max() ||
+      pages > std::numeric_limits<std::int32_t>::max())
+    throw Failure(
+        kUsage, formatted("--batch {}: got {} queries and {} pages in all, expected int32", s.batch,
+                          tokens, pages));
   used_.assign(static_cast<std::size_t>(s.batch), static_cast<std::int32_t>(s.keys));
   for (std::int64_t b = 0; b <= s.batch; ++b)
     cu_q_.push_back(static_cast<std::int32_t>(b * s.queries));
-  for (std::int64_t page = 0; page < pages; ++page)  // any order: pages come from an allocator
-    table_.push_back(static_cast<std::int32_t>(pages - 1 - page));
-  const auto bytes = [](std::vector<std::uint8_t>& v) {
-    return Tensor(v.data(), DType::u8, {static_cast<std::int64_t>(v.size())});
+  static constexpr std::int32_t kNothing = 0;  // addresses are asked for, and not read
+  const auto view = [](DType type, std::initializer_list<std::int64_t> shape) {
+    return Tensor(&kNothing, type, shape);
   };
-  args.q_fp4 = Tensor(q.data(), DType::u8, {tokens, s.q_heads, 64});
-  args.k_fp4 = Tensor(k.data(), DType::u8, {pages, s.k_heads, kBlock, 64});
-  args.q_scale = bytes(q_scale), args.k_scale = bytes(k_scale);
+  args.q_fp4 = view(DType::u8, {tokens, s.q_heads, 64});
+  args.k_fp4 = view(DType::u8, {pages, s.k_heads, kBlock, 64});
+  args.q_scale =
+      view(DType::u8, {scale_layout::bytes(SfLayout::layout_128x4, tokens * s.q_heads, 8)});
+  args.k_scale = view(DType::u8, {pages * s.k_heads * scale_layout::kPageBytes});
   args.cu_seqlens_q = Tensor(cu_q_.data(), DType::i32, {s.batch + 1});
   args.seqused_k = Tensor(used_.data(), DType::i32, {s.batch});
-  args.page_table = Tensor(table_.data(), DType::i32, {s.batch, s.blocks()});
+  args.page_table = view(DType::i32, {s.batch, s.blocks()});
   args.max_seqlen_q = s.queries;
   args.max_k_tiles = s.blocks();
 }
 
 void ShapedProblem::fill() {
   cases::Random random(1);
-  for (auto* codes : {&q, &k})
-    for (std::uint8_t& byte : *codes) byte = static_cast<std::uint8_t>(random.next());
-  for (auto* scales : {&q_scale, &k_scale})
-    for (std::uint8_t& byte : *scales) byte = static_cast<std::uint8_t>(0x30 + random.below(16));
+  const auto bytes = [&](Tensor& t, std::vector<std::uint8_t>& memory, auto byte) {
+    memory.resize(static_cast<std::size_t>(t.count()));
+    for (std::uint8_t& b : memory) b = static_cast<std::uint8_t>(byte());
+    t.data = memory.data();
+  };
+  bytes(args.q_fp4, q, [&] { return random.next(); });
+  bytes(args.k_fp4, k, [&] { return random.next(); });
+  bytes(args.q_scale, q_scale, [&] { return 0x30 + random.below(16); });
+  bytes(args.k_scale, k_scale, [&] { return 0x30 + random.below(16); });
+  for (std::int64_t page = args.page_table.count(); page > 0; --page)
+    table_.push_back(static_cast<std::int32_t>(page - 1));  // pages come from an allocator
+  args.page_table.data = table_.data();
 }
 
 }  // namespace kvscout::tool

@@ -20,9 +20,9 @@ struct Shape {
 
 class ShapedProblem {
  public:
-  explicit ShapedProblem(const Shape&);
+  explicit ShapedProblem(const Shape&);  // enough for a plan: data of this shape, without memory
   ShapedProblem(const ShapedProblem&) = delete;
-  void fill();  // random codes, scales near 1; zeros before
+  void fill();  // random codes, scales near 1, pages in any order
 
   ScoreFp4Args args;  // without output
   std::vector<std::uint8_t> q, k, q_scale, k_scale;
