@@ -111,19 +111,24 @@ std::string svg_text(const HeatMap& map, const std::string& title, int cell) {
       "<title>{2}</title>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
       "<text x=\"10\" y=\"18\">{2}</text>\n"
       "<text x=\"10\" y=\"34\" fill=\"#666\">scores {3:.4g} (dark) to {4:.4g} (light); a row is a "
-      "query, a column a block</text>\n<g transform=\"translate(10,44)\" "
+      "query, a column a block{5}</text>\n<g transform=\"translate(10,44)\" "
       "shape-rendering=\"crispEdges\">\n",
-      std::max<std::int64_t>(width, 460), height, escaped(title), range.first, range.second);
+      std::max<std::int64_t>(width, 520), height, escaped(title), range.first, range.second,
+      map.marked.empty() ? "" : "; framed: chosen");
   for (std::int64_t r = 0; r < map.rows; ++r) {
     for (std::int64_t c = 0; c < map.columns; ++c) {
       const auto i = static_cast<std::size_t>(r * map.columns + c);
       if (!std::isfinite(map.values[i])) continue;
       const Rgb rgb = color_of(position(map.values[i], range));
-      const bool frame = !map.marked.empty() && map.marked[i];
       text += tool::formatted(
-          "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"#{:02x}{:02x}{:02x}\"{}/>\n",
-          c * cell, r * cell, cell, cell, rgb.r, rgb.g, rgb.b,
-          frame ? " stroke=\"#0c8\" stroke-width=\"1.5\"" : "");
+          "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"#{:02x}{:02x}{:02x}\"/>\n",
+          c * cell, r * cell, cell, cell, rgb.r, rgb.g, rgb.b);
+      if (map.marked.empty() || !map.marked[i]) continue;
+      // Inside the cell: a block between chosen ones must not look framed by their lines.
+      text += tool::formatted(
+          "<rect x=\"{}.5\" y=\"{}.5\" width=\"{}\" height=\"{}\" fill=\"none\" "
+          "stroke=\"#0f9\"/>\n",
+          c * cell + 1, r * cell + 1, cell - 3, cell - 3);
     }
   }
   return text + "</g>\n</svg>\n";
