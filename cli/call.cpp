@@ -15,9 +15,6 @@ void CallOptions::add_to(Verb& verb) {
   verb.text("-o,--output", "FILE", output, "write the results to this .safetensors file");
   verb.list("--compare", "[RESULT=]NAME", compare,
             "compare a result with the tensor NAME of the input");
-  verb.number("--tolerance", tolerance,
-              "allowed error of scores in parts of the products' magnitude (default: 9e-7 = 5e-7 "
-              "of the CPU back ends + 4e-7 for expected values in fp32)");
   verb.use(use);
   verb.backend(backend);
   verb.threads(threads);
@@ -77,7 +74,7 @@ Comparison Call::compare(const Result& r) {
   Comparison c;
   if (r.tensor.dtype == DType::f32 && theirs.dtype == DType::f32 && magnitudes) {
     const std::vector<float> m = magnitudes();
-    c = compare_scores(r.tensor, theirs, m.data(), asked_.tolerance > 0 ? asked_.tolerance : 9e-7);
+    c = compare_scores(r.tensor, theirs, m.data(), asked_.tolerance);
   } else {
     c = compare_exact(r.tensor, theirs);
   }

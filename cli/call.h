@@ -17,7 +17,7 @@ struct CallOptions {
   std::vector<std::string> files, use, compare;
   std::string output, backend;
   int threads = 0;
-  double tolerance = 0;
+  double tolerance = 9e-7;  // score: 5e-7 of the CPU back ends, 4e-7 of expected values in fp32
   bool json = false, checked = false;
   Given given;  // scalars, by argument name
 

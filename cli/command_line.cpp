@@ -1,6 +1,7 @@
 #include "command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 
 #include "inputs.h"
 #include "manual.h"
@@ -50,8 +51,13 @@ void Verb::choice(const char* flags, const std::vector<std::string>& words, std:
       ->type_name(braced(words))
       ->check(CLI::IsMember(words).description(""));
 }
-void Verb::number(const char* flags, double& to, const char* help) {
-  app_.add_option(flags, to, help)->type_name("X");
+void Verb::above_zero(const char* flags, double& to, const char* help) {
+  const auto wrong = [](const std::string& text) {
+    double x = 0;
+    const bool right = CLI::detail::lexical_cast(text, x) && x > 0 && std::isfinite(x);
+    return right ? std::string() : formatted("got {}, expected a number above 0", text);
+  };
+  app_.add_option(flags, to, help)->type_name("X")->check(CLI::Validator(wrong, ""));
 }
 void Verb::count(const char* flags, std::int64_t& to, std::int64_t low, std::int64_t high,
                  const char* help) {

@@ -49,7 +49,7 @@ class Verb {
   void list(const char* flags, const char* kind, std::vector<std::string>& to, const char* help);
   void choice(const char* flags, const std::vector<std::string>& words, std::string& to,
               const char* help);
-  void number(const char* flags, double& to, const char* help);
+  void above_zero(const char* flags, double& to, const char* help);
   void count(const char* flags, std::int64_t& to, std::int64_t low, std::int64_t high,
              const char* help);
   void flag(const char* flags, bool& to, const char* help);

@@ -95,7 +95,8 @@ int score(Call& call, Args a, Tensor Args::*q, Tensor Args::*k) {
   read_requests(call.in, a);
   resolve_bounds(call.in, a, call.expected_for("max_score"));
   a.output = call.result("max_score", DType::f32,
-                         {out_heads(a, a.*q, a.*k), a.max_k_tiles, tokens_of(a.*q)});
+                         {out_heads(a, a.*q, a.*k), std::max<std::int64_t>(a.max_k_tiles, 0),
+                          tokens_of(a.*q)});  // the operation refuses others by name
   call.run(a);
   call.magnitudes = [&] { return magnitudes_of(a, q, k, call.options); };
   return call.finish();
@@ -161,6 +162,10 @@ void add_score(CommandLine& line) {
       "Example: kvscout score problem.safetensors --reduce-heads all -o scores.safetensors");
   auto o = std::make_shared<CallOptions>();
   add_score_options(verb, *o);
+  verb.above_zero(
+      "--tolerance", o->tolerance,
+      "error that --compare allows, in parts of the products' magnitude (default: 9e-7 = "
+      "5e-7 of the CPU back ends + 4e-7 for expected values in fp32)");
   verb.run([o] { return run_score(*o); });
 }
 

@@ -190,6 +190,13 @@ TEST_F(Tool, Json) {
   EXPECT_EQ(report["output"], file("a"));
 }
 
+// Of a terabyte of keys: a plan reads none of them.
+TEST_F(Tool, PlansNeedNoMemoryForTheData) {
+  ASSERT_EQ(run("info --plan --batch 64 --keys 16777216 --k-heads 16 --q-heads 64"), 0) << err;
+  EXPECT_NE(out.find("\nplan: "), out.npos) << out;
+  expect_error(2, "info --plan --batch 100000 --queries 100000", "10000000000 queries");
+}
+
 TEST_F(Tool, EveryBackendGivesTheExpectedScores) {
   ASSERT_EQ(run("info --json"), 0);
   const auto info = nlohmann::json::parse(out);
@@ -268,8 +275,8 @@ TEST_F(Tool, ShowsScoresAndChosenBlocks) {
     finite += score > -1e30f;
   }
   EXPECT_EQ(times(out, "\u2022"), chosen + 1) << out;  // one in the legend
-  EXPECT_EQ(times(svg, "stroke=\"#0c8\""), chosen);
-  EXPECT_EQ(times(svg, "<rect x="), finite);
+  EXPECT_EQ(times(svg, "stroke=\"#0f9\""), chosen);
+  EXPECT_EQ(times(svg, "<rect x="), finite + chosen);  // cells, and frames inside them
   ASSERT_EQ(run("show " + name + use + "--json"), 0) << err;
   const auto report = nlohmann::json::parse(out);
   EXPECT_EQ(report["blocks"], 40);
@@ -437,7 +444,9 @@ TEST_F(Tool, WrongCommandLinesAreOneLine) {
 TEST_F(Tool, RefusedArgumentsAreOneLine) {
   const std::string name = golden("flat_hq4_hkv1_causal"), to = " -o " + file("result");
   expect_error(3, "score " + name + to + " --max-seqlen-q 3", "max_seqlen_q");
-  expect_error(3, "score " + name + to + " --max-k-tiles -1", "max_");
+  for (const char* bad : {"0", "-1", "nan", "inf", "x"})
+    expect_error(2, "score " + name + to + " --tolerance " + bad, "expected a number above 0");
+  expect_error(3, "score " + name + to + " --max-k-tiles -1", "max_k_tiles: got -1");
   expect_error(3, "score " + name + to + " --max-k-tiles 9223372036854775807", "max_score");
   expect_error(3, "score " + name + to + " --use q_fp4=k_scale", "q_fp4");
   expect_error(3, "score " + name + to + " --use k_scale=q_scale", "k_scale");
