@@ -103,7 +103,8 @@ def scale_shape(rows: int, columns: int, layout: SfLayout = SfLayout.layout_128x
 def global_scale_of(x: Any) -> Any:
     """The forward global scale of a tensor, 2688 / max|x|, with the maximum clamped at 1e-12.
 
-    NaN is ignored, as in `nvfp4_quantize`. Consumers take the inverse, 1 / global_scale_of(x).
+    NaN is ignored, as in `nvfp4_quantize`; an infinity gives 0, which no operation can use. Consumers take the
+    inverse, 1 / global_scale_of(x).
 
     Args:
         x: float32, float16 or bfloat16, any shape.
