@@ -58,6 +58,19 @@ def test_works_where_torch_is_not_installed():
     assert run_python(code).strip() == "[0 1]"
 
 
+def test_a_forked_process_computes_too():
+    """Data loaders fork after the first call: the threads of the parent are not there."""
+    code = ("import os, numpy as np, kvscout\n"
+            "keys = np.random.default_rng(0).standard_normal((100_000, 128)).astype(np.float32)\n"
+            "first = kvscout.nvfp4_quantize(keys, 448.0)\n"
+            "child = os.fork()\n"
+            "same = all(map(np.array_equal, first, kvscout.nvfp4_quantize(keys, 448.0)))\n"
+            "if child == 0: os._exit(0 if same else 1)\n"
+            "print(os.waitpid(child, 0)[1], same)")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["0", "True"], done.stderr
+
+
 def test_backends():
     listed = kvscout.backends()
     names = [b.name for b in listed]

@@ -175,6 +175,25 @@ def test_uniform_decode_of_1_to_8_tokens(device, tokens):
     engine.step([("x", tokens), ("y", tokens)], pad_requests=1, pad_tokens=tokens)
 
 
+@pytest.mark.parametrize("ranks", [1, 2, 5])
+@pytest.mark.parametrize("init,local", [(0, 1), (2, 0), (1, 2), (0, 0)])
+def test_context_parallel_ties_go_to_the_lower_block(device, ranks, init, local):
+    """Keys of three values, so that many blocks have one score, on either side of every rank."""
+    torch.manual_seed(ranks)
+    cache = NvFp4IndexCache(torch.zeros(26, PAGE_BYTES, dtype=torch.uint8, device=device), 1, SCALE)
+    keys = torch.randint(-1, 2, (26, 1)).repeat_interleave(128, 0).expand(-1, 128).bfloat16().contiguous().to(device)
+    cache.append(keys, torch.arange(26 * 128, device=device))
+    indexer = Indexer(HEADS, torch.full((8, HEADS, TOPK), -7, dtype=torch.int32, device=device), init, local)
+    lengths = torch.tensor([13 * 128, 700], dtype=torch.int32, device=device)
+    step = Step.decode(lengths, torch.arange(26, dtype=torch.int32, device=device).view(2, 13), 2, 13 * 128)
+    q = torch.ones(4, HEADS, 128, device=device).bfloat16()
+    chosen = indexer.select(q, cache, step).clone()
+    parts = [indexer.candidates(q, cache, step, r, ranks) for r in range(ranks)]
+    visible = torch.tensor([13, 13, 6, 6], dtype=torch.int32, device=device)
+    merged = indexer.merge(torch.stack([p[0] for p in parts]), torch.stack([p[1] for p in parts]), visible)
+    assert torch.equal(merged, chosen)
+
+
 def test_decode_steps_in_their_short_form(device):
     engine = Engine(device)
     engine.start("x")
