@@ -24,14 +24,16 @@ void mixes() {
                       {"fma, 512 bits", wide_fma_loop, 200000},
                       {"AVX2 mix", avx2_mix, 100000},
                       {"VNNI mix, scales multiplied", vnni_mix, 100000},
-                      {"VNNI mix, scales by table", table_mix, 100000}};
-  double work[5] = {};
+                      {"VNNI mix, scales by table", table_mix, 100000},
+                      {"AMX tile products", amx_mix, 100000}};
+  constexpr int kMixes = sizeof list / sizeof list[0];
+  double work[kMixes] = {};
   std::vector<Contender> all;
-  for (int i = 0; i < 5; ++i)
+  for (int i = 0; i < kMixes; ++i)
     all.push_back({list[i].name, [&, i] { work[i] = list[i].run(list[i].loops); }});
   race(all, 3 * rounds);
   std::printf("\n== instruction mixes without memory, one core\n");
-  for (int i = 0; i < 5; ++i)
+  for (int i = 0; i < kMixes; ++i)
     if (work[i] > 0)
       std::printf("%-34s %8.1f GFLOP/s\n", list[i].name, gflops(work[i], all[i].seconds));
 }

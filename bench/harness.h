@@ -91,6 +91,7 @@ class OtherLoad {
 double avx2_mix(std::int64_t loops);
 double vnni_mix(std::int64_t loops);   // scales multiplied
 double table_mix(std::int64_t loops);  // scales through a permutation
+double amx_mix(std::int64_t loops);    // tile products: scales are in the data
 // Float additions and multiplications of an fma loop, of 256 and of 512 bits.
 double fma_loop(std::int64_t loops);
 double wide_fma_loop(std::int64_t loops);

@@ -13,13 +13,16 @@ namespace kvscout::cpu {
 namespace {
 
 struct Found {
-  std::array<const Kernels*, kMostVnniKernels + kMostHighwayKernels> list{};
+  std::array<const Kernels*, kMostAmxKernels + kMostVnniKernels + kMostHighwayKernels> list{};
   std::size_t count = 0;
   Found() {
     std::array<const Kernels*, kMostHighwayKernels> highway{};
     const int plain = highway_kernels(highway.data());
-    if (std::strcmp(highway[0]->name, "avx512") == 0)
-      count = static_cast<std::size_t>(vnni_kernels(*highway[0], list.data()));
+    std::array<const Kernels*, kMostVnniKernels> vnni{};
+    const int dots =
+        std::strcmp(highway[0]->name, "avx512") == 0 ? vnni_kernels(*highway[0], vnni.data()) : 0;
+    if (dots > 0) count = static_cast<std::size_t>(amx_kernels(*vnni[0], list.data()));
+    for (int i = 0; i < dots; ++i) list[count++] = vnni[static_cast<std::size_t>(i)];
     for (int i = 0; i < plain; ++i) list[count++] = highway[static_cast<std::size_t>(i)];
   }
 };

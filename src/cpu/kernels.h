@@ -1,6 +1,6 @@
 // What one instruction set offers: plain functions over packed tiles. Tables of them are filled in
-// by simd.cpp (Highway: SSSE3 to AVX-512, NEON) and by the folder vnni (AVX-512 VNNI); the drivers
-// above never see a vector type.
+// by simd.cpp (Highway: SSSE3 to AVX-512, NEON) and by the folders vnni (AVX-512 VNNI) and amx
+// (tile registers); the drivers above never see a vector type.
 //
 // A *query tile* is a row of vectors, each of `lanes` query rows side by side, every one of
 // `Route::vector_bytes`. A *key block* is one unpacked block of 128 keys. Both are opaque to the
@@ -41,6 +41,9 @@ struct Route {
   void (*unpack)(const KeySource&, void* block) = nullptr;
   void (*score)(const void* tile, int vectors, const void* block, const std::int32_t* visible,
                 float* best) = nullptr;
+  // Around the calls of `score` of a task, on its thread: state that a CPU keeps for them.
+  void (*enter)() = nullptr;
+  void (*leave)() = nullptr;
 };
 
 // Lanes = keys, for few rows: `tile` holds one vector a row, the row repeated in all lanes.
@@ -75,10 +78,11 @@ inline constexpr int kMarkColumns = 512;  // columns of a strip, at most
 // Everything that was built and runs on this CPU, fastest first.
 std::span<const Kernels* const> available_kernels();
 
-// Filled in by simd.cpp and by vnni/queries.cpp: how many, fastest first.
-inline constexpr int kMostHighwayKernels = 8, kMostVnniKernels = 2;
+// Filled in by simd.cpp, vnni/queries.cpp and amx/table.cpp: how many, fastest first.
+inline constexpr int kMostHighwayKernels = 8, kMostVnniKernels = 2, kMostAmxKernels = 1;
 int highway_kernels(const Kernels** list);
 int vnni_kernels(const Kernels& avx512, const Kernels** list);
+int amx_kernels(const Kernels& vnni, const Kernels** list);
 
 // The first of them, or the one that the environment variable KVSCOUT_CPU_TARGET names; null if
 // there is none of that name.

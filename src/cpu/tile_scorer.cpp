@@ -27,6 +27,8 @@ int vectors_for(const Kernels& k, int rows) {
   return std::max((rows + k.lanes - 1) / k.lanes, std::min(rows, k.max_rows_of_score_keys));
 }
 
+// Some kernels care how tiles and blocks lie within pages (amx/layout.h).
+constexpr std::size_t kAlignment = 4096;
 constexpr std::size_t kCodesCopy = kBlock * nvfp4::kRowBytes,
                       kScalesCopy = scale_layout::kPageBytes;
 
@@ -40,12 +42,13 @@ std::size_t TileScorer::scratch_bytes(const ScoreProblem& p, int rows) {
     most = std::max(most, rounded(vectors * route.vector_bytes) + rounded(route.block_bytes) +
                               kCodesCopy + kScalesCopy + 2 * rounded(vectors * k->lanes * 4));
   }
-  return most;
+  return most + kAlignment;
 }
 
 TileScorer::TileScorer(const ScoreProblem& p, const Kernels& k, void* scratch, int rows)
     : p_(p), kernels_(k), route_(route_of(p, k)) {
   auto* next = static_cast<std::byte*>(scratch);
+  next += (kAlignment - reinterpret_cast<std::uintptr_t>(next) % kAlignment) % kAlignment;
   const auto take = [&](std::size_t bytes) { return std::exchange(next, next + rounded(bytes)); };
   const auto vectors = static_cast<std::size_t>(vectors_for(k, rows));
   queries_ = take(vectors * route_.vector_bytes);
@@ -56,12 +59,20 @@ TileScorer::TileScorer(const ScoreProblem& p, const Kernels& k, void* scratch, i
   best_ = reinterpret_cast<float*>(take(vectors * k.lanes * 4));
 }
 
+TileScorer::~TileScorer() {
+  if (entered_) route_.leave();
+}
+
 void TileScorer::begin(const Tile& tile, const Span& span) {
   tile_ = tile;
   span_ = span;
   by_keys_ = &route_ == &kernels_.nvfp4 && kernels_.score_keys &&
              tile.rows() <= kernels_.max_rows_of_score_keys;
   vectors_ = by_keys_ ? tile.rows() : (tile.rows() + kernels_.lanes - 1) / kernels_.lanes;
+  if (!by_keys_ && !entered_ && route_.enter) {
+    route_.enter();
+    entered_ = true;
+  }
   pack();
 }
 

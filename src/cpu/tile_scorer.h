@@ -27,6 +27,9 @@ class TileScorer {
   // Enough for every instruction set, so that a size holds whichever is chosen later.
   static std::size_t scratch_bytes(const ScoreProblem&, int rows);
   TileScorer(const ScoreProblem&, const Kernels&, void* scratch, int rows);
+  ~TileScorer();
+  TileScorer(const TileScorer&) = delete;
+  TileScorer& operator=(const TileScorer&) = delete;
 
   // Packs the queries of a tile. `span` is that of the tile's request.
   void begin(const Tile& tile, const Span& span);
@@ -46,7 +49,7 @@ class TileScorer {
   const Route& route_;
   Tile tile_;
   Span span_;
-  bool by_keys_ = false;
+  bool by_keys_ = false, entered_ = false;
   int vectors_ = 0;
   std::byte *queries_, *block_;
   std::uint8_t *codes_, *scales_;  // copies of keys that do not lie as the kernels need them

@@ -9,6 +9,7 @@
 
 #include <immintrin.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "cpu/kernels.h"
@@ -72,7 +73,9 @@ KVSCOUT_VNNI_INLINE bool any_nan(const std::uint8_t* scales) {
 template <bool kTable>
 KVSCOUT_VNNI void pack(const QuerySource& source, void* vector);
 
-// keys.cpp
+// keys.cpp; rows lie `stride` bytes apart.
+void score_keys_of(const void* tile, std::size_t stride, int rows, const KeySource& source,
+                   const std::int32_t* visible, float* best);
 void score_keys(const void* tile, int rows, const KeySource& source, const std::int32_t* visible,
                 float* best);
 

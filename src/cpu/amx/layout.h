@@ -1,0 +1,87 @@
+// NVFP4 x NVFP4 on the tile registers of AMX (Sapphire Rapids and later).
+//
+// The byte dot product needs the scales afterwards, for every group of 16, row and key. Here they
+// come first: code times scale has six significant bits, so bfloat16 holds it exactly, and all sums
+// of a group's 16 products fit float32 exactly. TDPBF16PS adds up the products of its K dimension
+// from zero and only then adds the result to the accumulator, with one rounding: one instruction
+// with K = 16 is one group, eight of them in order are the contract's sum, bit by bit. No vector
+// instruction is left between the first group and the maximum.
+//
+// Key values are kept times 2^-112, query values times 2^112: a half-precision product shifted
+// right by three bits is the bfloat16 of 2^-112 times it (the exponents' biases are 15 and 127),
+// and zero stays zero. AMX ignores the rounding mode and flushes subnormals, which do not occur.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "cpu/kernels.h"
+#include "cpu/vnni/layout.h"
+
+#define KVSCOUT_AMX                                                                               \
+  __attribute__((target(                                                                          \
+      "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512vnni,avx512vbmi,avx512vbmi2,avx512fp16," \
+      "amx-tile,"                                                                                 \
+      "amx-bf16,avx2,fma,bmi,bmi2")))
+#define KVSCOUT_AMX_INLINE KVSCOUT_AMX __attribute__((always_inline)) inline
+
+namespace kvscout::cpu::amx {
+
+inline constexpr int kRows = 16;   // query rows of a tile, keys of another
+inline constexpr int kGroups = 8;  // of 16 elements
+inline constexpr int kPage = 4096;
+inline constexpr int kChunks = 8;  // of 16 keys: 4c + r + 32q, r and q = 0 .. 3 (vnni/keys.cpp)
+
+// Tiles of one group. Pair t = 4d + s of a group is elements 8d + s and 8d + 4 + s: nibble s of
+// both words of dword d of the codes.
+struct alignas(64) QueryTile {
+  std::uint16_t data[kGroups][kRows][16];  // pair t of a row at 2t
+};
+struct KeyTile {
+  std::uint16_t data[kGroups][8][kRows][2];  // [pair][key]
+};
+struct Sums {
+  float of[kRows][kRows];  // [row][key]
+};
+
+// A load whose address equals that of a store on its way but for the page waits for it, and the
+// sums of a tile come late: they lie in the second half of their page, so that tiles of the first
+// four groups, in the first half of theirs, are not held up. All start at pages (TileScorer).
+struct alignas(kPage) KeyBlock {
+  struct Vector {
+    float maxima[kRows][kRows];  // so far: [row][key % 16]
+    KeySource source;            // of the first vector
+    alignas(kPage / 2) Sums sums[2];
+  };
+  KeyTile chunk[kChunks];
+  Vector vector[2];
+  std::uint8_t rows[kBlock][kHeadDim / 2];  // where not all 128 keys exist: those that do
+};
+static_assert(sizeof(QueryTile) == kPage && sizeof(KeyTile) == kPage);
+static_assert(sizeof(KeyBlock::Vector) == kPage);
+
+// Nibble -> 256 times the value of its code, the high byte in half precision (the other is zero).
+inline constexpr std::uint8_t kHalves[16] = {0x00, 0x58, 0x5C, 0x5E, 0x60, 0x62, 0x64, 0x66,
+                                             0x80, 0xD8, 0xDC, 0xDE, 0xE0, 0xE2, 0xE4, 0xE6};
+
+// Codes in the low nibbles of the high bytes of words, times scales: 2^-112 times the product in
+// bfloat16. Scales are (byte & 0x7F) << 7, which is 1/256 of their value in half precision.
+KVSCOUT_AMX_INLINE __m512i scaled(__m512i codes, __m512i table, __m512i scales) {
+  const __m512i x = _mm512_maskz_permutexvar_epi8(0xAAAAAAAAAAAAAAAA, codes, table);
+  __m512i product;  // clang 14 has the instruction, but no header for it
+  asm("vmulph %2, %1, %0" : "=v"(product) : "v"(x), "v"(scales));
+  // An arithmetic shift by three as a multiplication: two ports do it, shifts have one.
+  const __m512i shifted = _mm512_mulhi_epi16(product, _mm512_set1_epi16(1 << 13));
+  return _mm512_and_si512(shifted, _mm512_set1_epi16(static_cast<short>(0x8FFF)));
+}
+inline constexpr short kNan = 0x7FC0;
+
+void pack(const QuerySource& source, void* vector);  // pack.cpp
+void unpack(const KeySource& source, void* block);   // score.cpp
+void score(const void* tiles, int vectors, const void* block, const std::int32_t* visible,
+           float* best);
+void enter();
+void leave();
+
+}  // namespace kvscout::cpu::amx

@@ -1,0 +1,62 @@
+// Queries as tiles of bfloat16, once a call and tile of the plan.
+#if defined(__x86_64__)
+
+#include "cpu/amx/layout.h"
+
+namespace kvscout::cpu::amx {
+namespace {
+
+// Word of a group's four, and how far to turn it to the left, for each place of a group in
+// QueryTile.
+struct Places {
+  alignas(64) std::uint16_t word[4][32];  // [two groups]
+  alignas(64) std::uint16_t turn[32];
+  alignas(64) std::uint16_t group[4][32];
+};
+constexpr Places make_places() {
+  Places p{};
+  for (unsigned i = 0; i < 32; ++i) {
+    const unsigned place = i % 16, t = place / 2, half = place % 2;
+    for (unsigned two = 0; two < 4; ++two) {
+      const unsigned g = 2 * two + i / 16;
+      p.word[two][i] = static_cast<std::uint16_t>(4 * g + 2 * (t / 4) + half);
+      p.group[two][i] = static_cast<std::uint16_t>(g);
+    }
+    p.turn[i] = static_cast<std::uint16_t>((24 - t % 4 * 4) % 16);
+  }
+  return p;
+}
+constexpr Places kPlaces = make_places();
+
+}  // namespace
+
+KVSCOUT_AMX void pack(const QuerySource& source, void* vector) {
+  auto& tile = *static_cast<QueryTile*>(vector);
+  const __m512i table = vnni::table_of(kHalves);
+  const __m512i seven_bits = _mm512_set1_epi16(0x7F);
+  for (int row = 0; row < kRows; ++row) {
+    const __m512i codes = _mm512_loadu_si512(source.rows[row]);
+    const __m512i bytes = _mm512_and_si512(
+        _mm512_castsi128_si512(
+            _mm_cvtepu8_epi16(_mm_cvtsi64_si128(static_cast<long long>(source.scales[row])))),
+        seven_bits);
+    for (int two = 0; two < 4; ++two) {
+      const __m512i words = _mm512_permutexvar_epi16(_mm512_load_si512(kPlaces.word[two]), codes);
+      const __m512i turned = _mm512_shldv_epi16(words, words, _mm512_load_si512(kPlaces.turn));
+      const __m512i scale = _mm512_permutexvar_epi16(_mm512_load_si512(kPlaces.group[two]), bytes);
+      __m512i x = scaled(turned, table, _mm512_slli_epi16(scale, 7));
+      const __mmask32 nonzero = _mm512_test_epi16_mask(x, _mm512_set1_epi16(0x0FFF));
+      x = _mm512_mask_add_epi16(x, nonzero, x, _mm512_set1_epi16(224 << 7));
+      x = _mm512_mask_mov_epi16(x, _mm512_cmpeq_epi16_mask(scale, seven_bits),
+                                _mm512_set1_epi16(kNan));
+      _mm256_store_si256(reinterpret_cast<__m256i*>(tile.data[2 * two][row]),
+                         _mm512_castsi512_si256(x));
+      _mm256_store_si256(reinterpret_cast<__m256i*>(tile.data[2 * two + 1][row]),
+                         _mm512_extracti64x4_epi64(x, 1));
+    }
+  }
+}
+
+}  // namespace kvscout::cpu::amx
+
+#endif

@@ -1,0 +1,324 @@
+// Tiles of 16 query rows against tiles of 16 keys. Keys are unpacked on the way, while the first
+// rows are scored; further rows meet them in the second-level cache, two by two tiles at a time.
+//
+// Bound: a tile instruction takes 16 cycles, which is 512 operations a cycle (the byte dot product:
+// 146). For few rows it is the unpacking, on the vector ports meanwhile: for 16 keys 64 shuffles
+// that transpose them, and for 32 of their elements 4.75 operations: 12 cycles a key.
+#if defined(__x86_64__)
+
+#include <cstddef>
+#include <cstring>
+
+#include "cpu/amx/layout.h"
+
+// The compilers' own macros do not say that a tile load reads memory.
+#define TILE_LOAD(N, FROM, STRIDE)                                                      \
+  asm volatile("tileloadd (%0,%1,1), %%tmm" #N ::"r"(FROM), "r"(std::ptrdiff_t{STRIDE}) \
+               : "memor"                                                                \
+                 "y")
+#define TILE_STORE(N, TO, STRIDE)                                                         \
+  asm volatile("tilestored %%tmm" #N ", (%0,%1,1)" ::"r"(TO), "r"(std::ptrdiff_t{STRIDE}) \
+               : "memory")
+#define TILE_ZERO(N) asm volatile("tilezero %%tmm" #N ::)
+#define TILE_PRODUCT(C, A, B) asm volatile("tdpbf16ps %%tmm" #B ", %%tmm" #A ", %%tmm" #C ::)
+
+namespace kvscout::cpu::amx {
+namespace {
+
+// Tiles 0 to 3 sums (rows x keys), 4 and 5 queries, 6 and 7 keys.
+struct alignas(64) Configuration {
+  std::uint8_t palette = 1, start = 0, unused[14] = {};
+  std::uint16_t bytes[16] = {64, 64, 64, 64, 32, 32, 64, 64};
+  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 8, 8};
+};
+constexpr Configuration kConfiguration;
+
+constexpr int kSumBytes = 64, kQueryBytes = 32, kKeyBytes = 64;  // of a tile's row
+
+const std::int32_t* of_vector(const std::int32_t* visible, int v) {
+  return visible ? visible + v * kRows : nullptr;
+}
+
+// Chunks that hold keys that exist.
+int chunks_of(const KeySource& s) { return s.count < 32 ? (s.count + 3) / 4 : kChunks; }
+
+// Sixteen bytes each of four rows, side by side.
+KVSCOUT_AMX_INLINE __m512i block_of_rows(const std::uint8_t* row, std::int64_t stride) {
+  const auto at = [&](std::int64_t bytes) KVSCOUT_AMX {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(row + bytes));
+  };
+  __m512i x = _mm512_castsi128_si512(at(0));
+  x = _mm512_inserti32x4(x, at(stride), 1);
+  x = _mm512_inserti32x4(x, at(2 * stride), 2);
+  return _mm512_inserti32x4(x, at(3 * stride), 3);
+}
+KVSCOUT_AMX_INLINE void dwords_of_block(__m512i a, __m512i b, __m512i c, __m512i d, __m512i* out) {
+  const __m512i ab0 = _mm512_unpacklo_epi32(a, b), ab1 = _mm512_unpackhi_epi32(a, b);
+  const __m512i cd0 = _mm512_unpacklo_epi32(c, d), cd1 = _mm512_unpackhi_epi32(c, d);
+  out[0] = _mm512_unpacklo_epi64(ab0, cd0);
+  out[1] = _mm512_unpackhi_epi64(ab0, cd0);
+  out[2] = _mm512_unpacklo_epi64(ab1, cd1);
+  out[3] = _mm512_unpackhi_epi64(ab1, cd1);
+}
+
+// Eight pairs of a group from its two dwords.
+template <bool kNans>
+KVSCOUT_AMX_INLINE void store_group(const __m512i* dwords, __m512i scale_bytes, int g,
+                                    KeyTile& tile) {
+  // The group's byte of each dword, in both of its words.
+  const char b = static_cast<char>(g % 4);
+  const __m512i spread = _mm512_broadcast_i32x4(
+      _mm_setr_epi8(b, -1, b, -1, static_cast<char>(b + 4), -1, static_cast<char>(b + 4), -1,
+                    static_cast<char>(b + 8), -1, static_cast<char>(b + 8), -1,
+                    static_cast<char>(b + 12), -1, static_cast<char>(b + 12), -1));
+  const __m512i bytes = _mm512_shuffle_epi8(scale_bytes, spread);
+  const __m512i scale = _mm512_slli_epi16(bytes, 7);
+  __mmask32 nans = 0;
+  if (kNans) nans = _mm512_cmpeq_epi16_mask(bytes, _mm512_set1_epi16(0x7F));
+  const __m512i table = vnni::table_of(kHalves);
+  KVSCOUT_UNROLL
+  for (int d = 0; d < 2; ++d) {
+    KVSCOUT_UNROLL
+    for (int s = 0; s < 4; ++s) {
+      const __m512i codes = s == 0   ? _mm512_slli_epi16(dwords[d], 8)
+                            : s == 1 ? _mm512_slli_epi16(dwords[d], 4)
+                            : s == 2 ? dwords[d]
+                                     : _mm512_srli_epi16(dwords[d], 4);
+      __m512i x = scaled(codes, table, scale);
+      if (kNans) x = _mm512_mask_mov_epi16(x, nans, _mm512_set1_epi16(kNan));
+      _mm512_store_si512(tile.data[g][4 * d + s], x);
+    }
+  }
+}
+
+KVSCOUT_AMX_INLINE void zero_sums(int first) {
+  if (first == 0) {
+    TILE_ZERO(0);
+    TILE_ZERO(2);
+  } else {
+    TILE_ZERO(1);
+    TILE_ZERO(3);
+  }
+}
+
+// The sixteen largest numbers of sixteen vectors, in order.
+KVSCOUT_AMX_INLINE __m512 maxima_of(const __m512* v) {
+  __m512 a[8], b[4], c[2];
+  KVSCOUT_UNROLL
+  for (int i = 0; i < 8; ++i)
+    a[i] = _mm512_max_ps(_mm512_unpacklo_ps(v[2 * i], v[2 * i + 1]),
+                         _mm512_unpackhi_ps(v[2 * i], v[2 * i + 1]));  // rows 2i, 2i+1 in turn
+  KVSCOUT_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const __m512d x = _mm512_castps_pd(a[2 * i]), y = _mm512_castps_pd(a[2 * i + 1]);
+    b[i] = _mm512_max_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)),
+                         _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));  // rows 4i .. 4i+3 a block
+  }
+  KVSCOUT_UNROLL
+  for (int i = 0; i < 2; ++i)
+    c[i] = _mm512_max_ps(_mm512_shuffle_f32x4(b[2 * i], b[2 * i + 1], 0x88),
+                         _mm512_shuffle_f32x4(b[2 * i], b[2 * i + 1], 0xDD));
+  return _mm512_max_ps(_mm512_shuffle_f32x4(c[0], c[1], 0x88),
+                       _mm512_shuffle_f32x4(c[0], c[1], 0xDD));
+}
+
+// The maxima so far of rows [first, first + count) and their sums against chunks c .. c +
+// kChunks-1, which lie in sums[0 ..]. A NaN is never larger.
+template <int kCount, bool kMasked>
+KVSCOUT_AMX_INLINE void take(KeyBlock::Vector& v, int first, int count, int c,
+                             const std::int32_t* visible) {
+  const __m512i key = _mm512_add_epi32(
+      _mm512_setr_epi32(0, 32, 64, 96, 1, 33, 65, 97, 2, 34, 66, 98, 3, 35, 67, 99),
+      _mm512_set1_epi32(4 * c));
+  KVSCOUT_UNROLL
+  for (int r = first; r < first + count; ++r) {
+    __m512 best = _mm512_load_ps(v.maxima[r]);
+    const int from = kCount == 1 ? c % 2 : 0;
+    KVSCOUT_UNROLL
+    for (int n = 0; n < kCount; ++n) {
+      const __m512 x = _mm512_load_ps(v.sums[from + n].of[r]);
+      if (kMasked) {
+        const __m512i of_row = _mm512_set1_epi32(visible[r] - 4 * n);
+        best = _mm512_mask_max_ps(best, _mm512_cmpgt_epi32_mask(of_row, key), x, best);
+      } else {
+        best = _mm512_max_ps(x, best);
+      }
+    }
+    _mm512_store_ps(v.maxima[r], best);
+  }
+}
+
+KVSCOUT_AMX_INLINE void start(KeyBlock::Vector& v) {
+  for (int r = 0; r < kRows; ++r) _mm512_store_ps(v.maxima[r], _mm512_set1_ps(-__builtin_inff()));
+}
+KVSCOUT_AMX_INLINE void finish(const KeyBlock::Vector& v, float* best) {
+  __m512 rows[kRows];
+  KVSCOUT_UNROLL
+  for (int r = 0; r < kRows; ++r) rows[r] = _mm512_load_ps(v.maxima[r]);
+  _mm512_storeu_ps(best, maxima_of(rows));
+}
+
+// Tiles of group g of chunk c against one or two vectors. A tile load that meets stores of the same
+// bytes on their way waits for them, some 60 cycles: hence a chunk behind the unpacking.
+template <int kVectors>
+KVSCOUT_AMX_INLINE void multiply(const QueryTile* q, const KeyBlock& b, int c, int g) {
+  TILE_LOAD(6, b.chunk[c].data[g], kKeyBytes);
+  TILE_LOAD(4, q[0].data[g], kQueryBytes);
+  if (kVectors > 1) TILE_LOAD(5, q[kVectors - 1].data[g], kQueryBytes);
+  if (c % 2 == 0) {
+    TILE_PRODUCT(0, 4, 6);
+    if (kVectors > 1) TILE_PRODUCT(2, 5, 6);
+  } else {
+    TILE_PRODUCT(1, 4, 6);
+    if (kVectors > 1) TILE_PRODUCT(3, 5, 6);
+  }
+}
+template <int kVectors>
+KVSCOUT_AMX_INLINE void store_sums(KeyBlock& b, int c) {
+  if (c % 2 == 0) {
+    TILE_STORE(0, b.vector[0].sums[0].of, kSumBytes);
+    if (kVectors > 1) TILE_STORE(2, b.vector[1].sums[0].of, kSumBytes);
+  } else {
+    TILE_STORE(1, b.vector[0].sums[1].of, kSumBytes);
+    if (kVectors > 1) TILE_STORE(3, b.vector[1].sums[1].of, kSumBytes);
+  }
+}
+
+// The first one or two vectors, chunk by chunk.
+template <int kVectors, bool kMasked, bool kNans>
+KVSCOUT_AMX void unpack_and_score(const QueryTile* q, KeyBlock& b, const std::int32_t* visible,
+                                  float* best) {
+  const KeySource source = b.vector[0].source;
+  const int chunks = chunks_of(source);
+  const __m512i seven_bits = _mm512_set1_epi8(0x7F);
+  const std::uint8_t* rows = source.rows;
+  const std::int64_t stride = source.stride;
+  for (int v = 0; v < kVectors; ++v) start(b.vector[v]);
+  for (int c = 0; c <= chunks; ++c) {  // unpacks chunk c, multiplies c - 1
+    const bool more = c < chunks;
+    if (c > 0) zero_sums((c - 1) % 2);
+    KVSCOUT_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      if (c > 0) multiply<kVectors>(q, b, c - 1, 2 * i);
+      __m512i dwords[4], scales;
+      if (more) {
+        const std::uint8_t* first = rows + 16 * i;
+        dwords_of_block(block_of_rows(first, stride), block_of_rows(first + 32 * stride, stride),
+                        block_of_rows(first + 64 * stride, stride),
+                        block_of_rows(first + 96 * stride, stride), dwords);
+        scales =
+            _mm512_and_si512(_mm512_loadu_si512(source.scales + i / 2 * 512 + c * 64), seven_bits);
+        store_group<kNans>(dwords, scales, 2 * i, b.chunk[c]);
+      }
+      if (c > 0) multiply<kVectors>(q, b, c - 1, 2 * i + 1);
+      if (more) store_group<kNans>(dwords + 2, scales, 2 * i + 1, b.chunk[c]);
+    }
+    if (c > 1)
+      for (int v = 0; v < kVectors; ++v)
+        take<1, kMasked>(b.vector[v], 0, kRows, c - 2, of_vector(visible, v));
+    if (c > 0) store_sums<kVectors>(b, c - 1);
+    rows += 4 * stride;
+  }
+  for (int v = 0; v < kVectors; ++v) {
+    take<1, kMasked>(b.vector[v], 0, kRows, chunks - 1, of_vector(visible, v));
+    finish(b.vector[v], best + v * kRows);
+  }
+}
+
+// Two vectors (or one) against unpacked keys, two chunks at a time.
+template <int kVectors, bool kMasked>
+KVSCOUT_AMX void score_some(const QueryTile* q, KeyBlock& b, const std::int32_t* visible,
+                            float* best) {
+  const int chunks = chunks_of(b.vector[0].source);
+  for (int v = 0; v < kVectors; ++v) start(b.vector[v]);
+  int c = 0;
+  for (; c < chunks; c += 2) {  // an odd chunk more holds keys nobody sees
+    zero_sums(0);
+    zero_sums(1);
+    for (int g = 0; g < kGroups; ++g) {
+      TILE_LOAD(4, q[0].data[g], kQueryBytes);
+      TILE_LOAD(6, b.chunk[c].data[g], kKeyBytes);
+      TILE_PRODUCT(0, 4, 6);
+      TILE_LOAD(7, b.chunk[c + 1].data[g], kKeyBytes);
+      TILE_PRODUCT(1, 4, 7);
+      if (kVectors > 1) {
+        TILE_LOAD(5, q[kVectors - 1].data[g], kQueryBytes);
+        TILE_PRODUCT(2, 5, 6);
+        TILE_PRODUCT(3, 5, 7);
+      }
+      // Meanwhile, the sums before.
+      for (int v = 0; v < kVectors && c > 0; ++v)
+        take<2, kMasked>(b.vector[v], 2 * g, 2, c - 2, of_vector(visible, v));
+    }
+    TILE_STORE(0, b.vector[0].sums[0].of, kSumBytes);
+    TILE_STORE(1, b.vector[0].sums[1].of, kSumBytes);
+    if (kVectors > 1) {
+      TILE_STORE(2, b.vector[1].sums[0].of, kSumBytes);
+      TILE_STORE(3, b.vector[1].sums[1].of, kSumBytes);
+    }
+  }
+  for (int v = 0; v < kVectors; ++v) {
+    take<2, kMasked>(b.vector[v], 0, kRows, c - 2, of_vector(visible, v));
+    finish(b.vector[v], best + v * kRows);
+  }
+}
+
+bool all_see_all(const std::int32_t* visible, int rows) {
+  for (int r = 0; visible && r < rows; ++r)
+    if (visible[r] < kBlock) return false;
+  return true;
+}
+
+template <int kVectors>
+KVSCOUT_AMX void first_vectors(const QueryTile* q, KeyBlock& b, const std::int32_t* visible,
+                               float* best) {
+  const bool nans = vnni::any_nan(b.vector[0].source.scales);
+  if (all_see_all(visible, kVectors * kRows))
+    (nans ? unpack_and_score<kVectors, false, true>
+          : unpack_and_score<kVectors, false, false>)(q, b, visible, best);
+  else
+    (nans ? unpack_and_score<kVectors, true, true>
+          : unpack_and_score<kVectors, true, false>)(q, b, visible, best);
+}
+
+template <int kVectors>
+KVSCOUT_AMX void next_vectors(const QueryTile* q, KeyBlock& b, const std::int32_t* visible,
+                              float* best) {
+  if (all_see_all(visible, kVectors * kRows))
+    score_some<kVectors, false>(q, b, visible, best);
+  else
+    score_some<kVectors, true>(q, b, visible, best);
+}
+
+}  // namespace
+
+void unpack(const KeySource& source, void* block) {
+  auto& b = *static_cast<KeyBlock*>(block);
+  KeySource& from = b.vector[0].source = source;
+  if (source.count == kBlock) return;
+  for (int j = 0; j < source.count; ++j)
+    std::memcpy(b.rows[j], source.rows + j * source.stride, sizeof b.rows[j]);
+  from.rows = b.rows[0];
+  from.stride = sizeof b.rows[0];
+}
+
+KVSCOUT_AMX void score(const void* tiles, int vectors, const void* block,
+                       const std::int32_t* visible, float* best) {
+  const auto* q = static_cast<const QueryTile*>(tiles);
+  auto& b = *static_cast<KeyBlock*>(const_cast<void*>(block));  // memory of the caller's task
+  for (int v = 0; v < vectors; v += 2) {
+    const std::int32_t* seen = of_vector(visible, v);
+    const bool two = v + 2 <= vectors;
+    if (v == 0)
+      (two ? first_vectors<2> : first_vectors<1>)(q, b, seen, best);
+    else
+      (two ? next_vectors<2> : next_vectors<1>)(q + v, b, seen, best + v * kRows);
+  }
+}
+
+KVSCOUT_AMX void enter() { asm volatile("ldtilecfg %0" ::"m"(kConfiguration)); }
+KVSCOUT_AMX void leave() { asm volatile("tilerelease" ::); }
+
+}  // namespace kvscout::cpu::amx
+
+#endif

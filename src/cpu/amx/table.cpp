@@ -1,0 +1,73 @@
+// Whether this process may use AMX, and the table of its kernels.
+//
+// Linux saves tile registers only for processes that asked (arch_prctl; the answer holds for all of
+// their threads and for children): signal frames grow by 8 KB, and the kernel refuses if a thread
+// has an alternate signal stack too small for that. Asked once, when the instruction sets are
+// looked up; refused or elsewhere, the byte dot product serves.
+#if defined(__x86_64__) && defined(__linux__)
+
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "cpu/amx/layout.h"
+
+namespace kvscout::cpu {
+namespace amx {
+namespace {
+
+bool cpu_has_it() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+  constexpr unsigned kBf16 = 1u << 22, kFp16 = 1u << 23, kTile = 1u << 24;
+  return (d & kBf16) && (d & kFp16) && (d & kTile);
+}
+
+bool allowed() {
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+void pack_any(const QuerySource& source, void* vector) {
+  (source.repeated ? vnni::pack<false> : pack)(source, vector);
+}
+
+void score_keys(const void* tile, int rows, const KeySource& source, const std::int32_t* visible,
+                float* best) {
+  vnni::score_keys_of(tile, sizeof(QueryTile), rows, source, visible, best);
+}
+
+}  // namespace
+}  // namespace amx
+
+int amx_kernels(const Kernels& vnni, const Kernels** list) {
+  if (!amx::cpu_has_it() || !amx::allowed()) return 0;
+  static const Kernels kernels = [&] {
+    Kernels k = vnni;
+    k.name = "amx";
+    k.nvfp4 = {sizeof(amx::QueryTile),
+               sizeof(amx::KeyBlock),
+               amx::pack_any,
+               amx::unpack,
+               amx::score,
+               amx::enter,
+               amx::leave};
+    k.score_keys = amx::score_keys;
+    k.max_rows_of_score_keys = 4;
+    return k;
+  }();
+  list[0] = &kernels;
+  return 1;
+}
+
+}  // namespace kvscout::cpu
+
+#else
+
+#include "cpu/kernels.h"
+
+namespace kvscout::cpu {
+int amx_kernels(const Kernels&, const Kernels**) { return 0; }
+}  // namespace kvscout::cpu
+
+#endif
