@@ -234,4 +234,4 @@ def exported(operation: str, name: str, x: Any) -> tuple[Any, int | None]:
     try:
         return kind_of(x).export(x)
     except BufferError as e:
-        raise ValueError(f"{operation}: {name}: got {e}, expected an array that DLPack can describe") from None
+        raise ValueError(f"{operation}: {name}: got {type(x).__name__} ({e}), expected an array that DLPack can describe") from None

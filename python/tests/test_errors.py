@@ -94,10 +94,10 @@ def test_msa_proxy_score_fp4(world, problem, case):
 
 def test_arrays_in_foreign_byte_order(problem):
     swapped = lambda x: x.astype(x.dtype.newbyteorder())  # noqa: E731
-    refused(problem, W, "cu_seqlens_q: got >i4 elements of foreign byte order, expected", cu_seqlens_q=swapped(problem.cu_seqlens_q))
-    with pytest.raises(ValueError, match="nvfp4_quantize: a: got >f4 elements"):
+    refused(problem, W, "cu_seqlens_q: got ndarray .>i4 elements of foreign byte order., expected", cu_seqlens_q=swapped(problem.cu_seqlens_q))
+    with pytest.raises(ValueError, match="nvfp4_quantize: a: got ndarray .>f4 elements"):
         kvscout.nvfp4_quantize(swapped(np.ones((4, 32), np.float32)), 1.0)
-    with pytest.raises(ValueError, match="msa_topk_select: output: got >i4 elements"):
+    with pytest.raises(ValueError, match="msa_topk_select: output: got ndarray .>i4 elements"):
         kvscout.msa_topk_select(np.ones((1, 3, 1), np.float32), 2, output=swapped(np.ones((1, 1, 2), np.int32)))
 
 
