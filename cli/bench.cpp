@@ -4,7 +4,6 @@
 // the wait for it, as an engine without a CUDA graph sees it.
 #include <algorithm>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <thread>
 

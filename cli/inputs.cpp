@@ -1,9 +1,7 @@
 #include "inputs.h"
 
 #include <charconv>
-#include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "text.h"
 

@@ -1,7 +1,5 @@
 #include "manual.h"
 
-#include <sstream>
-
 #include "kvscout/kvscout.h"
 #include "text.h"
 

@@ -2,8 +2,6 @@
 // (170), RTX 5080 (84) and GB10 (48).
 #include <gtest/gtest.h>
 
-#include <vector>
-
 #include "cuda/sm120/plan.h"
 
 namespace kvscout {

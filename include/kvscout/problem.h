@@ -5,7 +5,6 @@
 // bounds. Strides of data are in bytes, strides of outputs and of the page table in elements.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "kvscout/types.h"
