@@ -22,6 +22,9 @@ struct KeySource {
   const std::uint8_t* scales = nullptr;  // only for e2m1
   Element type = Element::e2m1;
   int count = 0;  // keys that exist, 1 to 128; nothing past them is read
+  // Where the block after this one lies, if it lies alike: worth a prefetch, otherwise null.
+  const std::uint8_t* next_rows = nullptr;
+  const std::uint8_t* next_scales = nullptr;
 };
 
 // The rows of one query vector; unused lanes repeat a used one.

@@ -145,6 +145,26 @@ bool TileScorer::find_keys(std::int64_t block, KeySource* source) {
   return true;
 }
 
+// The hardware does not see the next page coming, nor four runs of keys at a time.
+void TileScorer::find_next(std::int64_t block, KeySource* source) const {
+  const Keys& k = p_.k;
+  const std::int64_t next = block + p_.block_step;
+  if (next * kBlock >= span_.k_count) return;
+  if (k.paged) {
+    const Requests& r = p_.requests;
+    const std::int64_t page =
+        r.page_table[tile_.request * r.table_row_stride + next * r.table_column_stride];
+    if (page < 0 || page >= k.count) return;
+    source->next_rows = at(k.data, page * k.page_stride + tile_.kv * k.head_stride);
+    source->next_scales =
+        k.scale + page * k.scale_page_stride + tile_.kv * scale_layout::kPageBytes;
+  } else if (k.heads == 1 && (span_.k_begin + next * kBlock) % kBlock == 0) {
+    const std::int64_t token = span_.k_begin + next * kBlock;
+    source->next_rows = at(k.data, token * k.token_stride + tile_.kv * k.head_stride);
+    source->next_scales = k.scale + scale_layout::row_128x4(token);
+  }
+}
+
 // Keys of the block that each row sees; null where all rows see all 128.
 const std::int32_t* TileScorer::visible_keys(std::int64_t first_key) {
   const bool causal = p_.requests.causal;
@@ -169,6 +189,7 @@ const float* TileScorer::score(std::int64_t block) {
   if (span_.limit(tile_.first + tile_.count - 1, p_.requests.causal) <= first_key) return nullptr;
   KeySource source;
   if (!find_keys(block, &source)) return nullptr;
+  if (&route_ == &kernels_.nvfp4) find_next(block, &source);
   const std::int32_t* visible = visible_keys(first_key);
   if (by_keys_) {
     kernels_.score_keys(queries_, vectors_, source, visible, best_);

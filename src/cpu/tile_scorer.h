@@ -42,6 +42,7 @@ class TileScorer {
  private:
   void pack();
   bool find_keys(std::int64_t block, KeySource* source);
+  void find_next(std::int64_t block, KeySource* source) const;
   const std::int32_t* visible_keys(std::int64_t first_key);
 
   const ScoreProblem& p_;

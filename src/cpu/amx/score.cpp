@@ -196,6 +196,7 @@ KVSCOUT_AMX void unpack_and_score(const QueryTile* q, KeyBlock& b, const std::in
   for (int v = 0; v < kVectors; ++v) start(b.vector[v]);
   for (int c = 0; c <= chunks; ++c) {  // unpacks chunk c, multiplies c - 1
     const bool more = c < chunks;
+    if (more) vnni::prefetch_next(source, 4 * c);
     if (c > 0) zero_sums((c - 1) % 2);
     KVSCOUT_UNROLL
     for (int i = 0; i < 4; ++i) {

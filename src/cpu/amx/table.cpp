@@ -53,7 +53,7 @@ int amx_kernels(const Kernels& vnni, const Kernels** list) {
                amx::enter,
                amx::leave};
     k.score_keys = amx::score_keys;
-    k.max_rows_of_score_keys = 4;
+    k.max_rows_of_score_keys = 8;  // measured: 8.8 and 10.4 ns a key for 8 rows
     return k;
   }();
   list[0] = &kernels;

@@ -64,6 +64,7 @@ KVSCOUT_VNNI void score_rows(const std::byte* tile, std::size_t row_bytes, int r
     KVSCOUT_UNROLL
     for (int q = 0; q < 4; ++q)
       blocks_of_rows(source.rows + (first + 32 * q) * source.stride, source.stride, blocks[q]);
+    prefetch_next(source, first);
     // Row addresses are hidden, or the compiler hoists (and spills) their broadcasts.
     const QueryRow* q[kQueries];
     KVSCOUT_UNROLL
