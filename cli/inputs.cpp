@@ -170,8 +170,12 @@ bool Inputs::boolean(std::string_view argument, bool otherwise) const {
   bad_scalar(argument, "true or false");
 }
 
+bool Inputs::is_scalar(std::string_view argument) const {
+  return given_.contains(argument) || (!has(argument) && text(argument));
+}
+
 GlobalScale Inputs::scale(std::string_view argument) {
-  if (!given_.contains(argument) && has(argument)) {
+  if (!is_scalar(argument) && has(argument)) {
     const Tensor t = tensor(argument);
     if (t.dtype != DType::f32 || t.count() != 1)
       throw Failure(kBadInput, formatted("tensor '{}': expected one f32 value", name_of(argument)));
@@ -186,6 +190,14 @@ Reduce Inputs::reduce() const {
   if (word == "all" || word == "true" || word == "True" || word == "1") return Reduce::all;
   if (word == "kv_group") return Reduce::kv_group;
   bad_scalar("reduce_heads", "none, all or kv_group");
+}
+
+SfLayout Inputs::layout() const {
+  const std::string word = text("sfLayout").value_or("128x4");
+  if (word == "128x4") return SfLayout::layout_128x4;
+  if (word == "8x4") return SfLayout::layout_8x4;
+  if (word == "linear") return SfLayout::layout_linear;
+  bad_scalar("sfLayout", "128x4, 8x4 or linear");
 }
 
 Tensor dense(void* data, DType type, const std::vector<std::int64_t>& shape) {

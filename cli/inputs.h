@@ -56,9 +56,14 @@ class Inputs {
   int small(std::string_view argument, int otherwise) const;  // an integer of 32 bits
   std::optional<double> number(std::string_view argument) const;
   bool boolean(std::string_view argument, bool otherwise) const;
-  // A number in a file or on the line, or a tensor of one f32. 1 if it is not there.
+  // For arguments that are a number or a tensor: whether it is a number. The command line wins over
+  // a tensor, a tensor over metadata.
+  bool is_scalar(std::string_view argument) const;
+  bool has_either(std::string_view argument) const { return is_scalar(argument) || has(argument); }
+  // A number, or a tensor of one f32. 1 if it is not there.
   GlobalScale scale(std::string_view argument);
   Reduce reduce() const;
+  SfLayout layout() const;
 
  private:
   std::string name_of(std::string_view argument) const;

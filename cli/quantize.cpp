@@ -33,22 +33,14 @@ float largest_magnitude(const Tensor& t) {
   return amax;
 }
 
-SfLayout layout_of(const Inputs& in) {
-  const std::string word = in.text("sfLayout").value_or("128x4");
-  if (word == "128x4") return SfLayout::layout_128x4;
-  if (word == "8x4") return SfLayout::layout_8x4;
-  if (word == "linear") return SfLayout::layout_linear;
-  throw Failure(kUsage, formatted("sfLayout: got '{}', expected 128x4, 8x4 or linear", word));
-}
-
 int run_quantize(const CallOptions& asked, const std::string& prefix) {
   Call call("nvfp4_quantize", asked);
   QuantizeArgs a;
   a.a = call.in.tensor("a");
-  a.layout = layout_of(call.in);
-  const bool given = call.in.has("a_global_sf") || call.in.text("a_global_sf");
-  a.a_global_sf = given ? call.in.scale("a_global_sf")
-                        : GlobalScale{nvfp4::global_scale_of_amax(largest_magnitude(a.a)), nullptr};
+  a.layout = call.in.layout();
+  a.a_global_sf = call.in.has_either("a_global_sf")
+                      ? call.in.scale("a_global_sf")
+                      : GlobalScale{nvfp4::global_scale_of_amax(largest_magnitude(a.a)), nullptr};
   // Codes have the shape of the data with half the columns; scales are rows of the padded layout.
   const std::int64_t columns = a.a.rank ? a.a.size(-1) : 0;
   const std::int64_t rows = columns ? a.a.count() / columns : 0;
@@ -72,6 +64,10 @@ int run_append(const CallOptions& asked) {
   a.k_cache_fp4 = call.in.tensor("k_cache_fp4");
   a.k_cache_scale = call.in.tensor("k_cache_scale");
   a.slot_mapping = call.in.tensor("slot_mapping");
+  if (!call.in.has_either("global_scale"))  // the cache has one; another would spoil it
+    throw Failure(kBadInput,
+                  "msa_index_append_fp4: global_scale: got nothing, expected the forward "
+                  "scale that the cache was written with (--global-scale)");
   a.global_scale = call.in.scale("global_scale");
   call.add_result("k_cache_fp4", a.k_cache_fp4);
   call.add_result("k_cache_scale", a.k_cache_scale);

@@ -18,8 +18,10 @@ void add_score_options(Verb& verb, CallOptions& o) {
   scalar("--max-k-tiles", "N", "max_k_tiles", "blocks of the result (default: from the lengths)");
   scalar("--max-seqlen-q", "N", "max_seqlen_q",
          "bound on the queries of a request (default: from the lengths)");
-  scalar("--q-global-scale", "X", "q_global_scale", "inverse global scale of the queries");
-  scalar("--k-global-scale", "X", "k_global_scale", "inverse global scale of the keys");
+  scalar("--q-global-scale", "X", "q_global_scale",
+         "inverse global scale of the queries (default: 1)");
+  scalar("--k-global-scale", "X", "k_global_scale",
+         "inverse global scale of the keys (default: 1)");
   scalar("--kv-block-start", "N", "kv_block_start", "first block of a subset");
   scalar("--kv-block-step", "N", "kv_block_step", "every n-th block");
 }
@@ -33,7 +35,7 @@ void read_requests(Inputs& in, Args& a) {
   a.seqused_k = a.page_table.defined ? in.int32("seqused_k") : Tensor();
   a.causal = in.boolean("causal", true);
   a.reduce_heads = in.reduce();
-  if (in.text("q_offset")) {
+  if (in.is_scalar("q_offset")) {
     a.has_q_offset = true;
     a.q_offset = *in.integer("q_offset");
   } else {

@@ -15,7 +15,7 @@ int run_select(const CallOptions& asked) {
   a.force_begin_blocks = in.small("force_begin_blocks", 0);
   a.force_end_blocks = in.small("force_end_blocks", 0);
   a.skip_masked = in.boolean("skip_masked", false);
-  if (in.text("num_valid_pages")) {
+  if (in.is_scalar("num_valid_pages")) {
     a.has_num_valid_pages = true;
     a.num_valid_pages = *in.integer("num_valid_pages");
   } else {

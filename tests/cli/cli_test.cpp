@@ -123,6 +123,34 @@ TEST_F(Tool, OptionsWinOverMetadata) {
   EXPECT_EQ(first[0], -1);
 }
 
+// An argument that is a number or a tensor: the command line wins over the tensor, the tensor over
+// metadata. And numbers of another type are no equal ones.
+TEST_F(Tool, NumbersAndTensorsOfOneName) {
+  float scores[4 * 2] = {};
+  std::int32_t valid[2] = {1, 4}, zeros[8] = {};
+  const auto bytes = [](auto& x) { return reinterpret_cast<std::uint8_t*>(x); };
+  st::Contents c;
+  c.tensors["max_score"] = {"F32", {1, 4, 2}, bytes(scores), sizeof scores};
+  c.tensors["num_valid_pages"] = {"I32", {2}, bytes(valid), sizeof valid};
+  c.metadata = {{"num_valid_pages", "2"}, {"topk", "4"}};
+  st::write(file("scores"), c);
+  const auto chosen = [&](const std::string& more) {
+    EXPECT_EQ(run("select " + file("scores") + more + " -o " + file("ids")), 0) << err;
+    const st::File ids(file("ids"));
+    std::vector<std::int32_t> values(8);
+    std::memcpy(values.data(), ids.contents().tensors.at("ids").data, 32);
+    return values;
+  };
+  EXPECT_EQ(chosen(""), (std::vector<std::int32_t>{0, -1, -1, -1, 0, 1, 2, 3}));
+  EXPECT_EQ(chosen(" --num-valid-pages 3"), (std::vector<std::int32_t>{0, 1, 2, -1, 0, 1, 2, -1}));
+  c.tensors.erase("num_valid_pages");
+  c.tensors["expected"] = {"F32", {2, 1, 4}, bytes(zeros), sizeof zeros};
+  st::write(file("scores"), c);
+  EXPECT_EQ(chosen(""), (std::vector<std::int32_t>{0, 1, -1, -1, 0, 1, -1, -1}));
+  EXPECT_EQ(run("select " + file("scores") + " --compare expected"), 1);
+  EXPECT_NE(out.find("type i32 against f32"), out.npos) << out;
+}
+
 // quantize -> score -> select from files of three calls equals index.
 TEST_F(Tool, CallsChain) {
   const std::string x = golden("quantize_bf16");
@@ -161,6 +189,8 @@ TEST_F(Tool, AppendWritesTheCacheAndLeavesItsInput) {
   c.tensors["k_cache_scale"] = {"U8", {2, 1024}, scales.data(), scales.size()};
   c.tensors["k"] = {"BF16", {2, 1, 128}, keys.data(), keys.size()};
   c.tensors["slot_mapping"] = {"I64", {2}, reinterpret_cast<std::uint8_t*>(slots), 16};
+  st::write(file("cache"), c);
+  expect_error(3, "append " + file("cache") + " -o " + file("result"), "global_scale: got nothing");
   c.metadata["global_scale"] = "448";
   st::write(file("cache"), c);
   const std::string before = text_of(file("cache"));
