@@ -29,7 +29,13 @@ def test_code_of(page, device):
 
 
 def test_every_link_leads_somewhere():
-    for page in ("python.md", "calibration.md"):
-        text = (ROOT / "docs" / page).read_text()
-        for target in re.findall(r"\]\(([^)#:]+)\)", text):
-            assert (ROOT / "docs" / target).exists(), f"{page}: {target}"
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.md")]
+    links = [(page, target) for page in pages for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())]
+    assert len(links) > 20 and not [(p.name, t) for p, t in links if not (p.parent / t).exists()]
+
+
+def test_every_path_that_is_named_exists():
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.md")]
+    found = [(page.name, path) for page in pages for path in
+             re.findall(r"`((?:src|cli|tests|tools|bench|docs|examples|include|python|cmake)/[\w./*-]+)`", page.read_text())]
+    assert len(found) > 15 and not [(page, path) for page, path in found if not list(ROOT.glob(path.rstrip("/").replace("smXX", "sm*")))]

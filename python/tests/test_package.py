@@ -38,6 +38,12 @@ def test_only_the_operations_are_exported():
     assert not {s for s in exported if "kvscout" in s}
 
 
+def test_one_version():
+    cmake = re.search(r"project\(kvscout VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text())[1]
+    wheel = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.M)[1]
+    assert kvscout.__version__ == cmake == wheel
+
+
 def test_marked_as_typed():
     assert (_library.PATH.parent / "py.typed").exists()
 
