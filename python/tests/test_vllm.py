@@ -220,6 +220,28 @@ def test_slots_longer_and_shorter_than_the_keys(device):
     assert torch.equal(engine.cache.pool[:, PAGE_BYTES:], before[:, PAGE_BYTES:]), "bytes that belong to others"
 
 
+def test_heads_are_never_taken_for_tokens():
+    cache = NvFp4IndexCache(torch.zeros(3, 2 * PAGE_BYTES, dtype=torch.uint8), key_heads=2)
+    buffer = torch.empty(8, 4, 16, dtype=torch.int32)
+    indexer = Indexer(4, buffer)
+    step = Step.decode(torch.tensor([5, 9], dtype=torch.int32), torch.zeros(2, 3, dtype=torch.int32), 1, 384)
+    for wrong in (torch.ones(4, 2, 128), torch.ones(4, 256), torch.ones(1, 8, 128), torch.ones(1024)):
+        with pytest.raises(ValueError, match="index_q: got shape .*expected .tokens, 4, 128."):
+            indexer.select(wrong.bfloat16(), cache, step)
+    with pytest.raises(ValueError, match="index_k: got shape .4, 128., expected .tokens, 2, 128."):
+        cache.append(torch.ones(4, 128).bfloat16(), torch.arange(2))
+    assert torch.equal(indexer.select(torch.ones(2, 512).bfloat16(), cache, step).clone(),
+                       indexer.select(torch.ones(2, 4, 128).bfloat16(), cache, step))
+    with pytest.raises(ValueError, match="buffer: got shape"):
+        Indexer(4, buffer[0])
+    for rank, ranks in ((2, 2), (-1, 2), (0, 0)):
+        with pytest.raises(ValueError, match="rank, ranks"):
+            indexer.candidates(torch.ones(2, 4, 128).bfloat16(), cache, step, rank, ranks)
+    for scale in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="global_scale"):
+            NvFp4IndexCache(cache.pool, 2, scale)
+
+
 def test_page_size():
     assert NvFp4IndexCache.page_bytes() == 9216 and 128 * 128 * 2 / 9216 > 3.5
     with pytest.raises(ValueError, match="9216"):

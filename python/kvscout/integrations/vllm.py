@@ -15,6 +15,7 @@ and replayed with other lengths and tables. No import of vLLM: `Step.from_metada
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -30,6 +31,14 @@ SCALE_BYTES = 1024
 PAGE_BYTES = CODE_BYTES + SCALE_BYTES
 
 
+def _rows(what: str, x: Tensor, heads: int) -> Tensor:
+    """(tokens, heads, 128) of that or of (tokens, heads * 128). Another number of heads would silently become another
+    number of tokens."""
+    if x.shape[1:] != (heads, 128) and x.shape[1:] != (heads * 128,):
+        raise ValueError(f"{what}: got shape {tuple(x.shape)}, expected (tokens, {heads}, 128) or (tokens, {heads * 128})")
+    return x.view(x.shape[0], heads, 128)
+
+
 class NvFp4IndexCache:
     """Paged NVFP4 index keys of one layer: codes, then scales, in every page of a byte pool.
 
@@ -40,6 +49,9 @@ class NvFp4IndexCache:
     """
 
     def __init__(self, pool: Tensor, key_heads: int = 1, global_scale: float = 2688.0):
+        if key_heads < 1 or not 0.0 < float(global_scale) < math.inf:
+            raise ValueError(f"NvFp4IndexCache: key_heads, global_scale: got {key_heads} and {global_scale}, expected "
+                             "at least 1 and a finite number above 0")
         if pool.dtype != torch.uint8 or pool.ndim != 2 or pool.shape[1] < key_heads * PAGE_BYTES:
             raise ValueError(f"NvFp4IndexCache: pool: got {pool.dtype} {tuple(pool.shape)}, expected uint8 "
                              f"(pages, at least {key_heads * PAGE_BYTES})")
@@ -63,7 +75,7 @@ class NvFp4IndexCache:
     def append(self, index_k: Tensor, slot_mapping: Tensor) -> None:
         """Quantises new keys (tokens, key_heads * 128) or (tokens, key_heads, 128) into their slots. `slot_mapping`
         int64 may be shorter than the padded keys, and -1 skips a row."""
-        k = index_k.view(-1, self.key_heads, 128)
+        k = _rows("NvFp4IndexCache.append: index_k", index_k, self.key_heads)
         # Engines pad either of the two: rows of k beyond the slots are ignored, slots beyond k cut here.
         msa_index_append_fp4(k, self.codes, self.scales, slot_mapping[: k.shape[0]], self.global_scale)
 
@@ -112,6 +124,8 @@ class Indexer:
 
     def __init__(self, heads: int, buffer: Tensor, init_blocks: int = 0, local_blocks: int = 1,
                  reduce_heads: Any = False):
+        if buffer.ndim != 3:
+            raise ValueError(f"Indexer: buffer: got shape {tuple(buffer.shape)}, expected (max_tokens, heads, topk)")
         self.heads, self.buffer = heads, buffer
         self.topk = buffer.shape[2]
         self.init_blocks = min(init_blocks, self.topk)
@@ -120,7 +134,7 @@ class Indexer:
         self.workspace: Optional[Tensor] = None
 
     def _arguments(self, index_q: Tensor, cache: NvFp4IndexCache, step: Step) -> tuple[tuple, dict]:
-        q = index_q.view(-1, self.heads, 128)
+        q = _rows("Indexer: index_q", index_q, self.heads)
         if q.dtype == torch.float8_e4m3fn:
             q = q.to(torch.bfloat16)
         positional = (q, cache.codes, None, cache.scales, 1.0, cache.inverse_scale, step.cu_seqlens_q)
@@ -150,6 +164,8 @@ class Indexer:
                    ranks: int) -> tuple[Tensor, Tensor]:
         """Context parallelism, one rank's part: the best blocks among rank, rank + ranks, rank + 2*ranks, ...
         Returns block ids int32 and float32 scores (tokens, H', topk) to be gathered for `merge`."""
+        if not 0 <= rank < ranks:
+            raise ValueError(f"Indexer.candidates: rank, ranks: got {rank} of {ranks}, expected 0 to ranks - 1")
         positional, keywords = self._arguments(index_q, cache, step)
         keywords["max_k_tiles"] = max(0, -(-(step.tiles - rank) // ranks))
         columns, scores = msa_index_select_fp4(*positional, **keywords, return_scores=True, kv_block_start=rank,
