@@ -165,19 +165,21 @@ __device__ __forceinline__ RowPlace place_of_row(const TileShape& t, int n) {
   return {head, n - head * t.tokens};
 }
 
-// A lane's part of query row n; zeros for rows that hold nothing.
+// A lane's part of the query row at a place; zeros for rows that hold nothing.
 template <class Ops, bool Aligned>
 __device__ __forceinline__ typename Ops::RawQuery fetch_query(const ScoreParams& p,
                                                               const Segment& s,
-                                                              const HeadChunk& heads, int n,
+                                                              const HeadChunk& heads, RowPlace at,
                                                               int c) {
-  const RowPlace at = place_of_row(p.tile, n);
   if (at.head >= heads.heads || at.token >= s.tokens) return {};
   const std::int64_t token = static_cast<std::int64_t>(s.rows.q_begin) + s.first + at.token;
   const std::int64_t head = heads.first_head + at.head;
   const std::uint8_t* row = p.q + token * p.q_token_stride + head * p.q_head_stride;
+  const std::int64_t n = token * p.q_heads + head;  // fits into 32 bits where is_aligned says so
   const std::uint8_t* scales =
-      Ops::kQueryScales ? p.q_scale + scale_layout::row_128x4(token * p.q_heads + head) : nullptr;
+      Ops::kQueryScales
+          ? p.q_scale + scale_layout::row_128x4(Aligned ? static_cast<std::uint32_t>(n) : n)
+          : nullptr;
   return Ops::fetch_query(row, scales, c, [](const std::uint8_t* a) {
     if constexpr (Aligned)
       return __ldg(reinterpret_cast<const uint4*>(a));
@@ -189,23 +191,22 @@ template <class Ops, bool Aligned>
 __device__ __forceinline__ void load_query(const ScoreParams& p, const Segment& s,
                                            const HeadChunk& heads, int n, int c,
                                            std::uint32_t (&h)[16]) {
-  Ops::unpack_query(fetch_query<Ops, Aligned>(p, s, heads, n, c), c, h);
+  Ops::unpack_query(fetch_query<Ops, Aligned>(p, s, heads, place_of_row(p.tile, n), c), c, h);
 }
 
-// Where row n of a tile (or, with heads reduced, token n) is written; null: nowhere.
+// Where the row at a place is written; null: nowhere.
+__device__ __forceinline__ float* row_target(const ScoreParams& p, const Segment& s,
+                                             const HeadChunk& heads, RowPlace at) {
+  if (at.head >= heads.heads || at.token >= s.tokens) return nullptr;
+  const std::int64_t head = heads.first_head + at.head;
+  const std::int64_t t = s.rows.q_begin + s.first + at.token - p.range_begin;
+  return p.out + head * p.out_head_stride + t * p.out_token_stride;
+}
+// The same for row n of a tile; with heads reduced, for token n.
 __device__ __forceinline__ float* row_target(const ScoreParams& p, const Segment& s,
                                              const HeadChunk& heads, int n) {
-  std::int64_t head = s.unit;
-  int token = n;
-  if (!p.folds) {
-    const RowPlace at = place_of_row(p.tile, n);
-    if (at.head >= heads.heads) return nullptr;
-    head = heads.first_head + at.head;
-    token = at.token;
-  }
-  if (token >= s.tokens) return nullptr;
-  const std::int64_t t = s.rows.q_begin + s.first + token - p.range_begin;
-  return p.out + head * p.out_head_stride + t * p.out_token_stride;
+  if (p.folds) return row_target(p, s, {0, s.unit, 1}, RowPlace{0, n});
+  return row_target(p, s, heads, place_of_row(p.tile, n));
 }
 
 // Largest of the heads of one token; `rows` holds a tile's row maxima.

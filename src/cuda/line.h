@@ -10,8 +10,8 @@
 namespace kvscout::cuda {
 
 // What taking up a tile costs (seeking, loading queries, filling the pipe), in columns.
-// Causal 8192 x 8192 on an H200: 64.4 us with 8, 65.6 with 6, 61.7 with 4, 64.2 with 3.
-inline constexpr int kSetup = 4;
+// Causal 8192 x 8192 on an H200: 64.7 to 67.0 us with 4, 62.9 to 63.0 with 3, 61.8 to 64.4 with 2.
+inline constexpr int kSetup = 3;
 
 // Columns n of blocks start + n*step.
 struct ColumnRange {

@@ -94,7 +94,7 @@ bool is_aligned(const ScoreProblem& p) {
   // Pages, and rows within a page, are addressed by 32-bit products.
   const bool near =
       (!p.k.paged || (p.k.page_stride >> 32 == 0 && p.k.scale_page_stride >> 32 == 0)) &&
-      p.q.tokens * p.q.heads >> 32 == 0;
+      p.q.tokens * p.q.heads >> 32 == 0 && (p.k.paged || p.k.count * p.k.heads >> 32 == 0);
   return bits % 16 == 0 && near && std::abs(p.k.token_stride) < (std::int64_t{1} << 24);
 }
 
@@ -127,7 +127,8 @@ ScorePlan plan_score(const ScoreProblem& p, const ScoreTuning& tuning, const Dev
   ScoreKernel& long_kernel = plan.kernel[0];
   if (tuning.has_warpgroup) {
     const int tile_rows = rows <= 128 ? 128 : 256;
-    long_kernel = kernel_of(p, Schedule::warpgroup, tile_rows, device.sms, kWarpgroupThreads);
+    long_kernel =
+        kernel_of(p, Schedule::warpgroup, tile_rows, device.sms, warpgroup_threads(tile_rows));
   } else {
     long_kernel = kernel_of(p, Schedule::rows_in_shared, kSharedRows,
                             device.sms * tuning.shared_blocks_per_sm);

@@ -45,9 +45,10 @@ enum class Schedule : std::uint8_t {
   row_parts,       // sm120: a warp keeps a part of the rows, warps of a block share pages
 };
 
-// Threads of a block: of most schedules, of Schedule::stream, and of Schedule::warpgroup (two
-// warpgroups multiply, one prepares).
-inline constexpr int kThreads = 256, kStreamThreads = 128, kWarpgroupThreads = 3 * 128;
+// Threads of a block: of most schedules, and of Schedule::stream.
+inline constexpr int kThreads = 256, kStreamThreads = 128;
+// Of Schedule::warpgroup: two warpgroups multiply, one prepares 256 rows, two prepare 128.
+constexpr int warpgroup_threads(int rows) { return (rows == 256 ? 3 : 4) * 128; }
 
 struct ScoreKernel {
   Schedule schedule = Schedule::stream;

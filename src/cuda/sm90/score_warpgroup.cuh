@@ -1,21 +1,22 @@
-// Score of long queries with wgmma, by three warpgroups.
+// Score of long queries with wgmma, by three or four warpgroups.
 //
-// One prepares keys: it copies a block of 128 ahead of time, unpacks it and writes it into shared
-// memory as the B operand, a ring of kOperands of them. Two multiply: a tile's queries are the A
-// operand and stay in registers for a whole run of blocks, M times 64 rows a warpgroup. So the
-// maximum over keys lies in a thread's own accumulators, and two exchanges in a quad of lanes
-// finish it.
+// Two multiply: a tile's queries are the A operand and stay in registers for a whole run of blocks,
+// M times 64 rows a warpgroup. So the maximum over keys lies in a thread's own accumulators, and
+// two exchanges in a quad of lanes finish it. The others prepare keys: they copy a block of 128
+// ahead of time, unpack it and write it into shared memory as the B operand, a ring of kOperands of
+// them. One keeps up with M = 2; with M = 1 a block is multiplied in half the time, and two take
+// turns (30 requests of 8 tokens, 64/4 heads, on an H200: 460 us instead of 522 with one).
 //
-// Bound: the matrix units. A warpgroup has two sets of accumulators: one is multiplied while the
-// maxima of the other are found. With M = 2 a set is one half of its rows, with M = 1 every other
-// block. The two warpgroups meet nowhere, so one's pauses are filled by the other. (One barrier a
-// block and all 256 threads unpacking: 594 TFLOP/s. Keys as A, unpacked by those who multiply:
-// 660.)
+// Bound: the matrix units, and the power that the GPU may draw. A warpgroup has two sets of
+// accumulators: one is multiplied while the maxima of the other are found. With M = 2 a set is one
+// half of its rows, with M = 1 every other block. The two warpgroups meet nowhere, so one's pauses
+// are filled by the other. (One barrier a block and all 256 threads unpacking: 594 TFLOP/s. Keys as
+// A, unpacked by those who multiply: 660.) A preparer is one warp on each quarter of the
+// multiprocessor, so it pays for every latency; what it loops over must leave its registers room to
+// unpack several words at a time, which is why its state lies in shared memory.
 //
 // A block of threads is resident on each SM and takes an equal run of the line of work
-// (work_list.cuh), which may begin and end inside a tile. The accumulators and queries take most
-// registers, so what a thread wants to remember from run to run lies in its own corner of shared
-// memory.
+// (work_list.cuh), which may begin and end inside a tile.
 #pragma once
 
 #include "cuda/dependent.cuh"
@@ -29,48 +30,75 @@ using cuda::HeadChunk;
 using cuda::ScoreParams;
 using cuda::Segment;
 
-inline constexpr int kOperands = 4;
 inline constexpr int kWarpgroup = 128;
-inline constexpr int kBlockThreads = cuda::kWarpgroupThreads;
-static_assert(kBlockThreads == 3 * kWarpgroup);
-// Registers a thread, of 168 that each gets at the launch.
-inline constexpr int kRegistersToPrepare = 56, kRegistersToMultiply = 224;
+// Operands ready or in use. Beside two preparers of 16-bit keys there is room for two.
+template <class Ops, int M>
+inline constexpr int kOperands = M == 1 && Ops::kKeyLoads == 4 ? 2 : 4;
+template <int M>
+inline constexpr int kPreparers = M == 1 ? 2 : 1;
+template <int M>
+inline constexpr int kBlockThreads = cuda::warpgroup_threads(128 * M);
+static_assert(kBlockThreads<1> == (2 + kPreparers<1>)*kWarpgroup);
+static_assert(kBlockThreads<2> == (2 + kPreparers<2>)*kWarpgroup);
+// Registers a thread. At the launch each gets 128 (M = 1) or 168.
+template <int M>
+inline constexpr int kRegistersToPrepare = M == 1 ? 64 : 56;
+template <int M>
+inline constexpr int kRegistersToMultiply = M == 1 ? 192 : 224;
 
 using WorkList = cuda::WorkList<false>;
 
-// Blocks on their way. With four of them and NVFP4 keys: 706 instead of 774 TFLOP/s.
+// Blocks on their way to a preparer. Three are no faster.
 inline constexpr int kSlots = 2;
 
-// What a thread copies of a block: rows 64t + 16*warp + lane/4 and 8 more (h), its quarter.
+// A thread takes up to four rows of keys, or of a tile's queries: the i-th lies so many after its
+// first.
+KVSCOUT_HD constexpr int more_rows(int i) { return i / 2 * 64 + i % 2 * 8; }
+
+// What a thread copies of a block: of rows 16*warp + lane/4 + more_rows(i), its quarter.
 template <class Ops>
 struct KeySlot {
-  uint4 keys[2][2][Ops::kKeyLoads][kWarpgroup];
-  std::uint32_t scales[2][2][Ops::kKeyScales ? kWarpgroup : 1];
+  uint4 keys[4][Ops::kKeyLoads][kWarpgroup];
+  std::uint32_t scales[4][Ops::kKeyScales ? kWarpgroup : 1];
 };
 
 // What a thread that copies remembers for itself.
 struct KeySource {
   const std::uint8_t *keys,
       *scales;  // its part of page 0, row and quarter; flat: of key 0, quarter
-  int k_begin, k_count, key_head;
+  const std::int32_t* table;
+  int k_count;
+  std::uint32_t scale_row;  // flat: of key 0
+  std::int64_t at;          // of the line of work
 };
 
 // What a thread that multiplies remembers for itself.
 struct Own {
-  float* fold;               // with heads reduced: where its token is written
-  std::int64_t at;           // of the line of work
-  int pass, turn, limit[4];  // keys that its rows see
+  float* target;        // where its row, or with heads reduced its token, is written; null: nowhere
+  std::int64_t at;      // of the line of work
+  int pass, turn, row;  // row: its first
+  int limit[4];         // keys that its rows see
+  cuda::RowPlace place[4];  // of its rows
+
+  template <int M>
+  __device__ void begin(const cuda::TileShape& tile) {
+    pass = turn = 0;
+    row = threadIdx.x / kWarpgroup * (64 * M) + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+#pragma unroll 1
+    for (int i = 0; i < 2 * M; ++i) place[i] = cuda::place_of_row(tile, row + more_rows(i));
+  }
 };
 
 template <class Ops, int M>
 struct WarpgroupShared {
-  std::uint8_t operand[kOperands][2][kBlock * 128];  // k 0..63 and 64..127; 1024-byte aligned
-  KeySlot<Ops> slot[kSlots];
+  std::uint8_t operand[kOperands<Ops, M>][2]
+                      [kBlock * 128];  // k 0..63 and 64..127; 1024-byte aligned
+  KeySlot<Ops> slot[kPreparers<M>][kSlots];
   float rows[2][128 * M];  // with heads reduced: maxima of a block, in turn
-  KeySource source[kWarpgroup];
+  KeySource source[kPreparers<M> * kWarpgroup];
   Own own[2 * kWarpgroup];
   std::int64_t sums[WorkList::kSlots];
-  Barrier written[kOperands], multiplied[kOperands];
+  Barrier written[kOperands<Ops, M>], multiplied[kOperands<Ops, M>];
 };
 
 // A block of threads' run of the line, tile after tile.
@@ -92,122 +120,144 @@ __device__ __forceinline__ void prepare_keys(const ScoreParams& p, const WorkLis
                                              WarpgroupShared<Ops, M>& shared) {
   const int thread = threadIdx.x % kWarpgroup, lane = thread % 32, c = lane % 4;
   const int row = thread / 32 * 16 + lane / 4;
-  KeySource& source = shared.source[thread];
+  constexpr int kStep = kPreparers<M>;
+  const int preparer = kStep == 1 ? 0 : threadIdx.x / kWarpgroup - 2;
+  KeySource& source = shared.source[threadIdx.x - 2 * kWarpgroup];
   // Where this lane's row of 8 values lies in an operand: matrix lane/8, row lane%8.
   const std::uint32_t written_at = (thread / 32 * 16 + lane % 8) * 128 + (lane / 8 ^ lane % 8) * 16;
   constexpr int kAhead = kSlots;
-  int operand = 0, parity = 1;  // the first round finds every operand free
+  // Blocks of the whole run go to the preparers in turn. The first round finds every operand free.
+  int operand = preparer, parity = 1, before_mine = preparer;
 
-  Walk walk(list);
+  source.at = Walk(list).at;
 #pragma unroll 1
-  for (; walk.at < walk.stop;) {
+  for (;;) {
+    Walk walk(list);
+    walk.at = source.at;
+    if (walk.at >= walk.stop) break;
     const Segment s = list.seek(walk.at);
     const int end = s.end_of(walk.stop - walk.at);
-    walk.at = walk.after(s);
+    source.at = walk.after(s);
 #pragma unroll 1
     for (int pass = 0; pass < p.tile.passes; ++pass) {
       const int key_head = cuda::head_chunk(p, s.unit, pass).key_head;
-      const std::int32_t* table = p.page_table + s.rows.b * p.table_row_stride;
-      const std::int64_t stride = static_cast<int>(p.k_token_stride);
-      source = {p.k + key_head * p.k_head_stride + 16 * c +
-                    (p.paged ? row : s.rows.k_begin) * p.k_token_stride,
-                p.k_scale + c / 2 * scale_layout::kSecondHalf +
-                    (p.paged ? key_head * scale_layout::kPageBytes + row * 16 : 0),
-                s.rows.k_begin, s.rows.k_count, key_head};
+      const auto stride = static_cast<int>(p.k_token_stride);
+      source.keys = p.k + key_head * p.k_head_stride + 16 * c +
+                    (p.paged ? row : s.rows.k_begin) * p.k_token_stride;
+      source.scales = p.k_scale + c / 2 * scale_layout::kSecondHalf +
+                      (p.paged ? key_head * scale_layout::kPageBytes + row * 16 : 0);
+      source.table = p.page_table + s.rows.b * p.table_row_stride;
+      source.k_count = s.rows.k_count;
+      source.scale_row = static_cast<std::uint32_t>(s.rows.k_begin) * p.k_heads + key_head;
       if (p.paged && row >= 32) source.scales += 4 - 32 * 16;
       const auto page_of = [&](int column) {
         return p.paged && column < end
-                   ? __ldg(table + cuda::block_of(p, column) * p.table_column_stride)
+                   ? __ldg(source.table + cuda::block_of(p, column) * p.table_column_stride)
                    : 0;
       };
       const auto copy = [&](int column, std::int32_t page) {
         if (column >= end) return;
-        KeySlot<Ops>& to = shared.slot[column % kAhead];
+        KeySlot<Ops>& to = shared.slot[preparer][column / kStep % kAhead];
+        // Products of 32 bits, which is_aligned (plan.cpp) vouches for.
         if (!p.paged) {
           const int begin = cuda::block_of(p, column) * kBlock;
+          const int last = source.k_count - 1;
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            const std::int64_t key =
-                begin + min(row + i / 2 * 64 + i % 2 * 8, source.k_count - begin - 1);
+            const int key = min(begin + row + more_rows(i), last);
 #pragma unroll
             for (int j = 0; j < Ops::kKeyLoads; ++j)
-              cuda::copy_async<16>(&to.keys[i / 2][i % 2][j][thread],
-                                   source.keys + key * stride + 64 * j);
+              cuda::copy_async<16>(&to.keys[i][j][thread],
+                                   source.keys + static_cast<std::int64_t>(key) * stride + 64 * j);
             if constexpr (Ops::kKeyScales)
-              cuda::copy_async<4>(
-                  &to.scales[i / 2][i % 2][thread],
-                  source.scales + scale_layout::row_128x4((source.k_begin + key) * p.k_heads +
-                                                          source.key_head));
+              cuda::copy_async<4>(&to.scales[i][thread],
+                                  source.scales + scale_layout::row_128x4(
+                                                      source.scale_row +
+                                                      static_cast<std::uint32_t>(key) * p.k_heads));
           }
-        } else if (page >= 0 && page < p.pages) {
-          const std::uint8_t* keys = source.keys + page * p.k_page_stride;
+        } else if (static_cast<unsigned>(page) < static_cast<unsigned>(p.pages)) {
+          const auto of_page = [&](const std::uint8_t* first, std::int64_t page_stride) {
+            return first + std::uint64_t{static_cast<std::uint32_t>(page)} *
+                               static_cast<std::uint32_t>(page_stride);
+          };
+          const std::uint8_t* keys = of_page(source.keys, p.k_page_stride);
 #pragma unroll
           for (int i = 0; i < 4; ++i)
 #pragma unroll
             for (int j = 0; j < Ops::kKeyLoads; ++j)
-              cuda::copy_async<16>(&to.keys[i / 2][i % 2][j][thread],
-                                   keys + (i / 2 * 64 + i % 2 * 8) * stride + 64 * j);
+              cuda::copy_async<16>(&to.keys[i][j][thread], keys + more_rows(i) * stride + 64 * j);
           if constexpr (Ops::kKeyScales) {
-            const std::uint8_t* scales = source.scales + page * p.scale_page_stride;
+            const std::uint8_t* scales = of_page(source.scales, p.scale_page_stride);
 #pragma unroll
             for (int i = 0; i < 4; ++i)
-              cuda::copy_async<4>(&to.scales[i / 2][i % 2][thread],
-                                  scales + i / 2 * 8 + i % 2 * 128);
+              cuda::copy_async<4>(&to.scales[i][thread], scales + i / 2 * 8 + i % 2 * 128);
           }
         } else {  // NaN, which no maximum takes
           constexpr std::uint32_t kNan = 0xFFFFFFFFu;
 #pragma unroll
           for (int i = 0; i < 4; ++i)
             if constexpr (Ops::kKeyScales)
-              to.scales[i / 2][i % 2][thread] = kNan;
+              to.scales[i][thread] = kNan;
             else
 #pragma unroll
               for (int j = 0; j < Ops::kKeyLoads; ++j)
-                to.keys[i / 2][i % 2][j][thread] = make_uint4(kNan, kNan, kNan, kNan);
+                to.keys[i][j][thread] = make_uint4(kNan, kNan, kNan, kNan);
         }
       };
-      std::int32_t next = page_of(s.column), after_next = page_of(s.column + 1);
-#pragma unroll 1
-      for (int i = 0; i < kAhead; ++i) {
-        copy(s.column + i, next);
+      const int first = s.column + before_mine;
+      if constexpr (kStep == 2) before_mine ^= (end - s.column) & 1;
+      std::int32_t next = page_of(first), after_next = page_of(first + kStep);
+      const auto copy_next = [&](int column) {
+        copy(column, next);
         cuda::copy_async_commit();
-        next = after_next, after_next = page_of(s.column + i + 2);
-      }
+        next = after_next, after_next = page_of(column + 2 * kStep);
+      };
 #pragma unroll 1
-      for (int column = s.column; column < end; ++column) {
+      for (int i = 0; i < kAhead; ++i) copy_next(first + i * kStep);
+#pragma unroll 1
+      for (int column = first; column < end; column += kStep) {
         cuda::copy_async_wait<kAhead - 1>();
-        const KeySlot<Ops>& from = shared.slot[column % kAhead];
-        barrier_wait(shared.multiplied[operand], parity);
-        const std::uint32_t at = address_of(shared.operand[operand]) + written_at;
+        const KeySlot<Ops>& from = shared.slot[preparer][column / kStep % kAhead];
+        typename Ops::Raw raw[4];
+        typename Ops::Scale scales[2] = {};
+        const auto load = [&](int i) {
 #pragma unroll
-        for (int t = 0; t < 2; ++t) {
-          typename Ops::Scale scales[2] = {};
+          for (int j = 0; j < Ops::kKeyLoads; ++j) raw[i].v[j] = from.keys[i][j][thread];
+        };
+        const auto load_scales = [&](int t) {
           if constexpr (Ops::kKeyScales) {
-            const std::uint32_t words[2] = {from.scales[t][0][thread], from.scales[t][1][thread]};
+            const std::uint32_t words[2] = {from.scales[2 * t][thread],
+                                            from.scales[2 * t + 1][thread]};
             Ops::scales(words, c, scales);
           }
+        };
+        load(0), load_scales(0);
+        barrier_wait(shared.multiplied[operand], parity);
+        const std::uint32_t at = address_of(shared.operand[operand]) + written_at;
+        const auto unpack = [&](int u) {
+          std::uint32_t x[16];
 #pragma unroll
-          for (int h = 0; h < 2; ++h) {
-            typename Ops::Raw raw;
-            std::uint32_t x[16];
+          for (int i = 0; i < 4; ++i)
+            Ops::template quarter<Ops::kBf16>(raw[u], scales[u % 2], i, x + 4 * i);
 #pragma unroll
-            for (int i = 0; i < Ops::kKeyLoads; ++i) raw.v[i] = from.keys[t][h][i][thread];
+          for (int i = 0; i < 4; ++i)  // registers 4i.., k = 32i..
+            store_matrices((i % 2 ? at ^ 64 : at) + i / 2 * (kBlock * 128) + more_rows(u) * 128,
+                           x + 4 * i);
+        };
+        // A row ahead where the registers have room for it; then the slot is free two rows early.
+        constexpr int kEarly = Ops::kKeyLoads < 4;
 #pragma unroll
-            for (int i = 0; i < 4; ++i)
-              Ops::template quarter<Ops::kBf16>(raw, scales[h], i, x + 4 * i);
-#pragma unroll
-            for (int i = 0; i < 4; ++i)  // registers 4i.., k = 32i..
-              store_matrices(
-                  (i % 2 ? at ^ 64 : at) + i / 2 * (kBlock * 128) + (64 * t + 8 * h) * 128,
-                  x + 4 * i);
-          }
+        for (int u = 0; u < 4; ++u) {
+          if (u + kEarly > 0 && u + kEarly < 4) load(u + kEarly);
+          if (u == 2) load_scales(1);
+          if (u == 2 && kEarly) copy_next(column + kAhead * kStep);
+          unpack(u);
         }
+        if (!kEarly) copy_next(column + kAhead * kStep);
         operand_written();
         barrier_arrive(shared.written[operand]);
-        if (++operand == kOperands) operand = 0, parity ^= 1;
-        copy(column + kAhead, next);
-        cuda::copy_async_commit();
-        next = after_next, after_next = page_of(column + kAhead + 2);
+        operand += kStep;
+        if (operand >= kOperands<Ops, M>) operand -= kOperands<Ops, M>, parity ^= 1;
       }
     }
   }
@@ -219,21 +269,16 @@ template <class Ops, int M>
 __device__ __forceinline__ void multiply_keys(const ScoreParams& p, const WorkList& list,
                                               WarpgroupShared<Ops, M>& shared) {
   const int thread = threadIdx.x, lane = thread % 32, c = lane % 4;
-  // Query rows: 64 more for the second set, 8 more for h = 1. Of the results a lane keeps h = c
-  // % 2.
-  const int row = thread / kWarpgroup * (64 * M) + thread / 32 % 4 * 16 + lane / 4;
-  const int result_row = row + 64 * (c / 2) + 8 * (c % 2);
   Own& own = shared.own[thread];
   const float scale = cuda::global_scale(p);
 
   float d[2][64];
   std::uint32_t a[M][2][16];
-  float* target = nullptr;  // column 0 of the row that this lane writes; null: none
-  float held = 0;           // M = 2: the first set's result, until the second's
+  float held = 0;  // M = 2: the first set's result, until the second's
   int first = 0, end = 0, seen_by_all = 0, operand = 0, parity = 0;
 
   const auto multiply = [&](int set) {
-    const std::uint64_t keys = operand_descriptor(shared.operand[operand]);
+    const std::uint32_t keys = operand_descriptor(shared.operand[operand]);
     const auto step = [&]<bool First>(int k, std::bool_constant<First>) {
       wgmma<Ops::kBf16, First>(d[set], a[set % M][0][2 * k], a[set % M][1][2 * k],
                                a[set % M][0][2 * k + 1], a[set % M][1][2 * k + 1],
@@ -276,11 +321,11 @@ __device__ __forceinline__ void multiply_keys(const ScoreParams& p, const WorkLi
   // Maxima over the heads of a token, by one thread. What earlier passes found lies in the output.
   const auto fold = [&](int column, float v) {
     float(&rows)[128 * M] = shared.rows[own.turn ^= 1];
-    if (c / 2 < M) rows[result_row] = v;
+    if (c / 2 < M) rows[own.row + more_rows(c)] = v;
     asm volatile("bar.sync 1, 256;" ::: "memory");
-    if (!own.fold) return;
+    if (!own.target) return;
     const HeadChunk heads = cuda::head_chunk(p, 0, own.pass);  // of any unit: how many
-    float* out = own.fold + column * p.out_column_stride;
+    float* out = own.target + column * p.out_column_stride;
     float m = cuda::fold_heads(p.tile, rows, heads.heads, thread);
     if (own.pass > 0) m = fmaxf(m, *out);
     *out = own.pass + 1 == p.tile.passes ? cuda::finish<Ops>(m, scale) : m;
@@ -289,8 +334,8 @@ __device__ __forceinline__ void multiply_keys(const ScoreParams& p, const WorkLi
     if (!(v > -INFINITY)) v = -INFINITY;  // NaN in every lane
     if (p.folds)
       fold(column, v);
-    else if (target)
-      target[column * p.out_column_stride] = cuda::finish<Ops>(v, scale);
+    else if (float* out = own.target)
+      out[column * p.out_column_stride] = cuda::finish<Ops>(v, scale);
   };
   // The operand is not needed any more.
   const auto release = [&](int which) {
@@ -307,7 +352,7 @@ __device__ __forceinline__ void multiply_keys(const ScoreParams& p, const WorkLi
       write(c < 2 ? held : v, column);
   };
 
-  own.at = Walk(list).at, own.pass = 0, own.turn = 0;
+  own.at = Walk(list).at;
 #pragma unroll 1
   for (;;) {
     Walk walk(list);
@@ -318,21 +363,24 @@ __device__ __forceinline__ void multiply_keys(const ScoreParams& p, const WorkLi
     if (first < end) {
       const HeadChunk heads = cuda::head_chunk(p, s.unit, own.pass);
       seen_by_all = s.rows.limit(s.first, p.lengths.causal);
-      own.fold = p.folds && thread < s.tokens ? cuda::row_target(p, s, heads, thread) : nullptr;
+      typename Ops::RawQuery raw[2 * M];
 #pragma unroll
-      for (int i = 0; i < 2 * M; ++i) {
-        const int n = row + 64 * (i / 2) + 8 * (i % 2);
-        own.limit[i] =
-            s.rows.limit(s.first + cuda::place_of_row(p.tile, n).token, p.lengths.causal);
-        cuda::load_query<Ops, true>(p, s, heads, n, c, a[i / 2][i % 2]);
-      }
-      target = !p.folds && c / 2 < M ? cuda::row_target(p, s, heads, result_row) : nullptr;
+      for (int i = 0; i < 2 * M; ++i)
+        raw[i] = cuda::fetch_query<Ops, true>(p, s, heads, own.place[i], c);
+#pragma unroll
+      for (int i = 0; i < 2 * M; ++i)
+        own.limit[i] = s.rows.limit(s.first + own.place[i].token, p.lengths.causal);
+      own.target = p.folds     ? cuda::row_target(p, s, heads, thread)
+                   : c / 2 < M ? cuda::row_target(p, s, heads, own.place[c])
+                               : nullptr;
+#pragma unroll
+      for (int i = 0; i < 2 * M; ++i) Ops::unpack_query(raw[i], c, a[i / 2][i % 2]);
 
       // At both ends of the loop one set is in flight, and one waits for its maxima. (Where the
       // assembler cannot tell which, it multiplies one instruction at a time and says so: it needs
       // the branch after the loop for that.)
       const auto next_operand = [&] {
-        if (++operand == kOperands) operand = 0, parity ^= 1;
+        if (++operand == kOperands<Ops, M>) operand = 0, parity ^= 1;
       };
       int column = first;
       barrier_wait(shared.written[operand], parity);
@@ -373,26 +421,29 @@ __device__ __forceinline__ void multiply_keys(const ScoreParams& p, const WorkLi
 }
 
 template <class Ops, int M>
-__global__ void __launch_bounds__(kBlockThreads, 1)
+__global__ void __launch_bounds__(kBlockThreads<M>, 1)
     score_warpgroup(const __grid_constant__ ScoreParams p) {
-  cuda::wait_for_previous();
-  cuda::release_next();
+  static_assert(sizeof(WarpgroupShared<Ops, M>) <= 227 * 1024);
+  // First what needs no memory: the kernel before may still be at work.
   extern __shared__ __align__(1024) unsigned char memory[];
   auto& shared = *reinterpret_cast<WarpgroupShared<Ops, M>*>(memory);
+  if (threadIdx.x < 2 * kWarpgroup) shared.own[threadIdx.x].begin<M>(p.tile);
   if (threadIdx.x == 0)
-    for (int i = 0; i < kOperands; ++i) {
+    for (int i = 0; i < kOperands<Ops, M>; ++i) {
       barrier_init(shared.written[i], kWarpgroup);
       barrier_init(shared.multiplied[i], 2 * kWarpgroup / 32);
     }
+  cuda::wait_for_previous();
+  cuda::release_next();
   const WorkList list(p, shared.sums);
   __syncthreads();
   if (threadIdx.x >= 2 * kWarpgroup) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegistersToPrepare));
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegistersToPrepare<M>));
     prepare_keys<Ops, M>(p, list, shared);
     // Meanwhile the last blocks are multiplied.
-    cuda::fill_tails(p, threadIdx.x / 32 - 8, 4);
+    cuda::fill_tails(p, threadIdx.x / 32 - 8, kPreparers<M> * kWarpgroup / 32);
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegistersToMultiply));
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegistersToMultiply<M>));
     multiply_keys<Ops, M>(p, list, shared);
   }
 }

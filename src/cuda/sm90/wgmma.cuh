@@ -7,12 +7,13 @@
 namespace kvscout::sm90 {
 
 // B operand: rows of 64 16-bit values, 128 bytes apart, 16-byte chunks exchanged by row % 8
-// (128-byte swizzle); 8 rows make 1024 bytes. Adding 2 to the descriptor moves 16 values along k.
-__device__ __forceinline__ std::uint64_t operand_descriptor(const void* shared) {
+// (128-byte swizzle); 8 rows make 1024 bytes. The descriptor's lower half holds the address in
+// units of 16 bytes (adding 2 moves 16 values along k), the upper half is the same for all.
+__device__ __forceinline__ std::uint32_t operand_descriptor(const void* shared) {
   const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
-  return std::uint64_t{1} << 62 | std::uint64_t{64} << 32 | std::uint64_t{1} << 16 |
-         (address & 0x3FFFF) >> 4;
+  return 1u << 16 | (address & 0x3FFFF) >> 4;
 }
+inline constexpr std::uint32_t kDescriptorUpper = 1u << 30 | 64;
 // Four matrices of 8 x 8 values: register m of lane (r, c) = (lane/4, lane%4) is values 2c and 2c +
 // 1 of row r of matrix m; lane i says where row i%8 of matrix i/8 lies.
 __device__ __forceinline__ void store_matrices(std::uint32_t address, const std::uint32_t* x) {
@@ -48,22 +49,22 @@ __device__ __forceinline__ void wgmma_arrived(float (&d)[64]) {
 #define KVSCOUT_OUT(x) "=f"(x)
 #define KVSCOUT_INOUT(x) "+f"(x)
 #define KVSCOUT_WGMMA(TYPE, ACCUMULATES, ACCESS)                                                  \
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, " ACCUMULATES                                      \
-               ", 0;\n"                                                                           \
+  asm volatile("{ .reg .pred p; .reg .b64 keys; setp.ne.b32 p, " ACCUMULATES                      \
+               ", 0; mov.b64 keys, {%68, %69};\n"                                                 \
                "wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE                       \
                " {"                                                                               \
                "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
                "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
                "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
                "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63 "  \
-               "}, {%64, %65, %66, %67}, %68, p, 1, 1, 0; }"                                      \
+               "}, {%64, %65, %66, %67}, keys, p, 1, 1, 0; }"                                     \
                : KVSCOUT_D64(ACCESS)                                                              \
-               : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b))
+               : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b), "n"(kDescriptorUpper))
 
 // One k-step. The first does not accumulate: it does not depend on what the registers held.
 template <bool Bf16, bool First>
 __device__ __forceinline__ void wgmma(float (&d)[64], std::uint32_t a0, std::uint32_t a1,
-                                      std::uint32_t a2, std::uint32_t a3, std::uint64_t b) {
+                                      std::uint32_t a2, std::uint32_t a3, std::uint32_t b) {
   if constexpr (Bf16 && First) KVSCOUT_WGMMA("bf16", "0", KVSCOUT_OUT);
   if constexpr (Bf16 && !First) KVSCOUT_WGMMA("bf16", "1", KVSCOUT_INOUT);
   if constexpr (!Bf16 && First) KVSCOUT_WGMMA("f16", "0", KVSCOUT_OUT);
