@@ -1,8 +1,8 @@
 // msa_index_select_fp4: the selection of scores that no caller sees.
 //
 // Tokens go through in chunks: their scores into the workspace, then the selection from there. The
-// chunks are few, since the multiprocessors wait for each other at the end of each, and bounded,
-// since the workspace is the caller's. The selection reads live columns only, so the tails need no
+// chunks are few, since each costs a start and an end, and bounded, since the workspace is the
+// caller's. The selection reads live columns only, so the tails need no
 // -inf and a generous max_k_tiles costs nothing. It may be started while the scores are still
 // computed, and looks up its lengths meanwhile.
 #pragma once
@@ -43,8 +43,7 @@ struct VisibleColumns {
 };
 
 // Scores of a chunk, at most: those of 8192 tokens, 4 heads and 512 blocks. On an H200 that call
-// took 1.06 to 1.08 times its score with 64 MiB, 1.10 to 1.12 with 32 and 1.13 with 16: every chunk
-// ends with multiprocessors that wait.
+// took 1.06 to 1.08 times its score with 64 MiB, 1.10 to 1.12 with 32 and 1.13 with 16.
 inline constexpr std::int64_t kIndexChunkBytes = std::int64_t{64} << 20;
 
 // How an index call is cut up: tokens of a chunk, and how their scores lie in the workspace.
