@@ -60,6 +60,7 @@ struct Kernels {
   Route grouped;                   // bf16/f16 x e2m1: float32, partial sums are the groups
   Route interleaved;               // bf16/f16/e4m3 keys: float32, eight interleaved partial sums
   ScoreKeys score_keys = nullptr;  // e2m1 x e2m1, keys with 128 readable rows
+  std::size_t row_bytes = 0;       // of a row that it takes
   int max_rows_of_score_keys = 0;  // `score` is faster beyond
 
   // Codes and linear scale bytes of `groups` groups of 16 elements. `global`: forward, legal.

@@ -43,6 +43,7 @@ const Kernels& table() {
       .interleaved = {sizeof(FloatQueryVector<kLanes>), sizeof(FloatKeyBlock), pack_float,
                       unpack_float, score_float<1, 8>},
       .score_keys = score_keys_int,
+      .row_bytes = sizeof(IntQueryVector<kLanes>),
       .max_rows_of_score_keys = kLanes == 8 ? 16 : kLanes - 1,  // measured
       .quantize = quantize,
       .floor_of = floor_of,

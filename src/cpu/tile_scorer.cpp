@@ -80,6 +80,7 @@ void TileScorer::pack() {
   QuerySource source;
   source.type = p_.q.type;
   source.repeated = by_keys_;
+  const std::size_t bytes = by_keys_ ? kernels_.row_bytes : route_.vector_bytes;
   const int last = tile_.rows() - 1;
   for (int v = 0; v < vectors_; ++v) {
     for (int lane = 0; lane < (by_keys_ ? 1 : kernels_.lanes); ++lane) {
@@ -94,7 +95,7 @@ void TileScorer::pack() {
                     s + scale_layout::kSecondHalf, 4);
       }
     }
-    route_.pack(source, queries_ + static_cast<std::size_t>(v) * route_.vector_bytes);
+    route_.pack(source, queries_ + static_cast<std::size_t>(v) * bytes);
   }
 }
 

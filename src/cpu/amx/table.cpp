@@ -32,11 +32,6 @@ void pack_any(const QuerySource& source, void* vector) {
   (source.repeated ? vnni::pack<false> : pack)(source, vector);
 }
 
-void score_keys(const void* tile, int rows, const KeySource& source, const std::int32_t* visible,
-                float* best) {
-  vnni::score_keys_of(tile, sizeof(QueryTile), rows, source, visible, best);
-}
-
 }  // namespace
 }  // namespace amx
 
@@ -52,7 +47,6 @@ int amx_kernels(const Kernels& vnni, const Kernels** list) {
                amx::score,
                amx::enter,
                amx::leave};
-    k.score_keys = amx::score_keys;
     k.max_rows_of_score_keys = 8;  // measured: 8.8 and 10.4 ns a key for 8 rows
     return k;
   }();

@@ -51,8 +51,8 @@ KVSCOUT_VNNI_INLINE __m512 scales_of(__m512i bytes, int g) {
 }
 
 template <int kQueries, bool kNan>
-KVSCOUT_VNNI void score_rows(const std::byte* tile, std::size_t row_bytes, int rows,
-                             const KeySource& source, const std::int32_t* visible, float* best) {
+KVSCOUT_VNNI void score_rows(const QueryRow* tile, int rows, const KeySource& source,
+                             const std::int32_t* visible, float* best) {
   const __m512i table = table_of(kDoubledPlus12);
   const __m512i key_of_lane =
       _mm512_setr_epi32(0, 32, 64, 96, 1, 33, 65, 97, 2, 34, 66, 98, 3, 35, 67, 99);
@@ -69,8 +69,7 @@ KVSCOUT_VNNI void score_rows(const std::byte* tile, std::size_t row_bytes, int r
     const QueryRow* q[kQueries];
     KVSCOUT_UNROLL
     for (int r = 0; r < kQueries; ++r) {  // rows that do not exist repeat the last one
-      q[r] = reinterpret_cast<const QueryRow*>(
-          tile + static_cast<std::size_t>(r < rows ? r : rows - 1) * row_bytes);
+      q[r] = tile + (r < rows ? r : rows - 1);
       asm volatile("" : "+r"(q[r]));
     }
     __m512 logit[kQueries];
@@ -119,34 +118,25 @@ KVSCOUT_VNNI void score_rows(const std::byte* tile, std::size_t row_bytes, int r
     if (r < rows) best[r * kRows] = _mm512_reduce_max_ps(maxima[r]);
 }
 
-using Score = void (*)(const std::byte*, std::size_t, int, const KeySource&, const std::int32_t*,
-                       float*);
+using Score = void (*)(const QueryRow*, int, const KeySource&, const std::int32_t*, float*);
 template <bool kNan>
 constexpr Score kScore[] = {score_rows<1, kNan>, score_rows<2, kNan>, score_rows<4, kNan>,
                             score_rows<8, kNan>, score_rows<12, kNan>};
 
 }  // namespace
 
-KVSCOUT_VNNI void score_keys_of(const void* tile, std::size_t stride, int rows,
-                                const KeySource& source, const std::int32_t* visible, float* best) {
-  const auto* q = static_cast<const std::byte*>(tile);
+KVSCOUT_VNNI void score_keys(const void* tile, int rows, const KeySource& source,
+                             const std::int32_t* visible, float* best) {
+  const auto* q = static_cast<const QueryRow*>(tile);
   const Score* score = any_nan(source.scales) ? kScore<true> : kScore<false>;
   while (rows > 0) {
     const int step = rows < 12 ? rows : 12;
-    score[step <= 2   ? step - 1
-          : step <= 4 ? 2
-          : step <= 8 ? 3
-                      : 4](q, stride, step, source, visible, best);
-    q += static_cast<std::size_t>(step) * stride;
+    score[step <= 2 ? step - 1 : step <= 4 ? 2 : step <= 8 ? 3 : 4](q, step, source, visible, best);
+    q += step;
     if (visible) visible += step * kRows;
     best += step * kRows;
     rows -= step;
   }
-}
-
-void score_keys(const void* tile, int rows, const KeySource& source, const std::int32_t* visible,
-                float* best) {
-  score_keys_of(tile, sizeof(QueryVector), rows, source, visible, best);
 }
 
 }  // namespace kvscout::cpu::vnni

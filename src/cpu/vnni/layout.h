@@ -45,7 +45,7 @@ struct alignas(64) QueryRow {
   std::int32_t correction[8];
   float scale[8];
 };
-static_assert(sizeof(QueryRow) <= sizeof(QueryVector));
+static_assert(sizeof(QueryRow) == 192 && sizeof(QueryRow) <= sizeof(QueryVector));
 
 // 64 bytes of codes through a table: low and high nibbles. (vpermb looks at six bits of its index;
 // the table repeats every sixteen bytes.)
@@ -86,9 +86,7 @@ KVSCOUT_VNNI_INLINE bool any_nan(const std::uint8_t* scales) {
 template <bool kTable>
 KVSCOUT_VNNI void pack(const QuerySource& source, void* vector);
 
-// keys.cpp; rows lie `stride` bytes apart.
-void score_keys_of(const void* tile, std::size_t stride, int rows, const KeySource& source,
-                   const std::int32_t* visible, float* best);
+// keys.cpp
 void score_keys(const void* tile, int rows, const KeySource& source, const std::int32_t* visible,
                 float* best);
 

@@ -215,6 +215,7 @@ const Kernels* kernels_of(const Kernels& avx512) {
     k.name = kTable ? "vnni_table" : "vnni";
     k.nvfp4 = {sizeof(QueryVector), sizeof(KeyBlock), pack<kTable>, unpack<kTable>, score<kTable>};
     k.score_keys = score_keys;
+    k.row_bytes = sizeof(QueryRow);
     k.max_rows_of_score_keys = 12;
     return k;
   }();
