@@ -53,6 +53,25 @@ struct Route {
 using ScoreKeys = void (*)(const void* tile, int rows, const KeySource&,
                            const std::int32_t* visible, float* best);
 
+// Eight rows, each of which has kept some entries, ids ascending, and is offered the marked columns
+// of a strip: the best room[row] of both remain, equal scores in favour of lower ids. No NaN or
+// -inf.
+struct OctetChoice {
+  const float* strip;        // [column*8 + row], with room for one more column
+  const std::uint8_t* bits;  // as `mark` leaves them
+  int columns;
+  std::int32_t first;  // id of column 0
+  const std::int32_t* room;
+  float* scores;  // [row*stride + entry]
+  std::int32_t* ids;
+  std::int32_t* counts;
+  int stride;
+};
+
+inline constexpr int kMarkColumns = 512;     // columns of a strip, at most
+inline constexpr int kMostKept = 64;         // room of a row, at most
+inline constexpr int kMostCandidates = 256;  // that `choose` deals with
+
 struct Kernels {
   const char* name;
   int lanes;
@@ -67,17 +86,20 @@ struct Kernels {
   void (*quantize)(const void* row, Element type, std::int64_t groups, float global,
                    std::uint8_t* codes, std::uint8_t* scales) = nullptr;
 
+  // Columns of 8*octets neighbouring scores, `stride` apart, to strip[octet*octet_stride + column*8
+  // + row].
+  void (*copy_columns)(const float* from, std::int64_t stride, int octets, int columns,
+                       float* strip, std::int64_t octet_stride) = nullptr;
   // Scores of eight rows, strip[column*8 + row]: a floor of the k-th largest of each row (k <=
-  // kFloorGroups; NaN ignored; -inf if there is no better one).
+  // kMostKept; NaN ignored; -inf if there is no better one).
   void (*floor_of)(const float* strip, int columns, int k, float* floors) = nullptr;
   // Bit c%8 of bits[row*kMarkColumns/8 + c/8] says that strip[c*8 + row] >= floors[row]; bits past
   // `columns`, to a multiple of 64, are 0.
   void (*mark)(const float* strip, int columns, const float* floors, std::uint8_t* bits) = nullptr;
-  // counts[i]: scores larger than scores[i]. Padded with -inf to a multiple of eight.
-  void (*count_larger)(const float* scores, int n, std::int32_t* counts) = nullptr;
+  // Chooses in those of the eight rows whose bit of `rows` is set; k is the largest room. Returns
+  // the rows that have more than kMostCandidates candidates, untouched.
+  unsigned (*choose)(const OctetChoice&, int k, unsigned rows) = nullptr;
 };
-inline constexpr int kFloorGroups = 64;
-inline constexpr int kMarkColumns = 512;  // columns of a strip, at most
 
 // Everything that was built and runs on this CPU, fastest first.
 std::span<const Kernels* const> available_kernels();

@@ -46,9 +46,10 @@ const Kernels& table() {
       .row_bytes = sizeof(IntQueryVector<kLanes>),
       .max_rows_of_score_keys = kLanes == 8 ? 16 : kLanes - 1,  // measured
       .quantize = quantize,
+      .copy_columns = copy_columns,
       .floor_of = floor_of,
       .mark = mark,
-      .count_larger = count_larger,
+      .choose = choose,
   };
   return kernels;
 }

@@ -10,6 +10,7 @@
 
 #include <hwy/highway.h>
 
+#include <bit>
 #include <cstring>
 #include <limits>
 
@@ -22,6 +23,7 @@ namespace HWY_NAMESPACE {
 using D8Rows = hn::CappedTag<float, 8>;
 using V8Rows = hn::Vec<D8Rows>;
 inline constexpr int kTopkLanes = static_cast<int>(hn::MaxLanes(D8Rows()));
+inline constexpr int kVectorColumns = kLanes == 16 ? 2 : 1;  // columns of eight rows in a vector
 
 HWY_INLINE V8Rows larger_score(V8Rows best, V8Rows x) {
 #if HWY_ARCH_X86
@@ -31,34 +33,116 @@ HWY_INLINE V8Rows larger_score(V8Rows best, V8Rows x) {
 #endif
 }
 
-// Columns fall into at least k groups; of the groups' maxima the k-th largest is a floor of the
-// k-th largest score, since k groups hold one that is as large. (Any larger k gives a floor too.)
-template <int k>
-HWY_INLINE void floor_of_octet(const float* strip, int columns, float* floors) {
+// Columns into a strip, octets of neighbouring rows apart.
+void copy_columns(const float* from, std::int64_t stride, int octets, int columns, float* strip,
+                  std::int64_t octet_stride) {
+  constexpr int kAhead = 8;  // columns to ask for ahead: no hardware prefetcher follows them
   const D8Rows d;
-  const V8Rows lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
-  constexpr int kGroups = k <= kFloorGroups / 2 ? 2 * k : kFloorGroups;
-  const int size = columns / kGroups > 0 ? columns / kGroups : 1;
-  for (int r = 0; r < 8; r += kTopkLanes) {
-    // Sorted insertion without a chain: every place takes the median of itself, its neighbour
-    // above, x.
-    V8Rows sorted[k];
-    for (int i = 0; i < k; ++i) sorted[i] = lowest;
-    for (int first = 0; first < columns; first += size) {
-      const int end = first + size < columns ? first + size : columns;
-      V8Rows x = lowest, y = lowest;
-      int c = first;
-      for (; c + 2 <= end; c += 2) {
-        x = larger_score(x, hn::LoadU(d, strip + 8 * c + r));
-        y = larger_score(y, hn::LoadU(d, strip + 8 * c + 8 + r));
-      }
-      if (c < end) x = larger_score(x, hn::LoadU(d, strip + 8 * c + r));
-      x = hn::Max(x, y);
-      HWY_UNROLL(64)
-      for (int i = k - 1; i > 0; --i) sorted[i] = hn::Max(sorted[i], hn::Min(sorted[i - 1], x));
-      sorted[0] = hn::Max(sorted[0], x);
+  for (int c = 0; c < columns; ++c, from += stride, strip += 8) {
+    const float* soon = from + (c + kAhead < columns ? kAhead * stride : 0);
+    for (int o = 0; o < octets; o += 2) __builtin_prefetch(soon + 8 * o);
+    for (int o = 0; o < octets; ++o)
+      for (int r = 0; r < 8; r += kTopkLanes)
+        hn::StoreU(hn::LoadU(d, from + 8 * o + r), d, strip + o * octet_stride + r);
+  }
+}
+
+// x[a] becomes the larger one of each row, x[b] the smaller one.
+HWY_INLINE void exchange(V8Rows& a, V8Rows& b) {
+  const V8Rows larger = hn::Max(a, b);
+  b = hn::Min(a, b);
+  a = larger;
+}
+
+// Batcher's odd-even merge sort, descending: no branches, and as many rows as lanes side by side.
+// Up to 16 places all in registers.
+inline constexpr int kUnrolled = 16;
+template <int n, int step>
+HWY_INLINE void merge_sorted(V8Rows* x) {
+  if constexpr (2 * step < n) {
+    merge_sorted<n, 2 * step>(x);
+    merge_sorted<n, 2 * step>(x + step);
+    HWY_UNROLL(16)
+    for (int i = step; i + step < n; i += 2 * step) exchange(x[i], x[i + step]);
+  } else {
+    exchange(x[0], x[step]);
+  }
+}
+HWY_INLINE void sort_in_memory(V8Rows* x, int n) {
+  for (int size = 1; size < n; size *= 2)
+    for (V8Rows* block = x; block < x + n; block += 2 * size) {
+      for (int i = 0; i < size; ++i) exchange(block[i], block[i + size]);
+      for (int step = size / 2; step > 0; step /= 2)
+        for (int j = step; j + step < 2 * size; j += 2 * step)
+          for (int i = j; i < j + step; ++i) exchange(block[i], block[i + step]);
     }
-    hn::StoreU(sorted[k - 1], d, floors + r);
+}
+template <int n>
+HWY_INLINE void sort(V8Rows* x) {
+  if constexpr (n > kUnrolled) {
+    sort_in_memory(x, n);
+  } else if constexpr (n > 1) {
+    sort<n / 2>(x);
+    sort<n / 2>(x + n / 2);
+    merge_sorted<n, 1>(x);
+  }
+}
+
+// The k largest of 2k in two sorted halves, in no order.
+template <int k>
+HWY_INLINE void keep_largest(V8Rows* best, const V8Rows* x) {
+  HWY_UNROLL(16)
+  for (int i = 0; i < k; ++i) best[i] = hn::Max(best[i], x[k - 1 - i]);
+}
+// That order is one that n/2 exchanges at a time put right.
+template <int n>
+HWY_INLINE void sort_bitonic(V8Rows* x) {
+  if constexpr (n > kUnrolled) {
+    for (int step = n / 2; step > 0; step /= 2)
+      for (int i = 0; i < n; ++i)
+        if (!(i & step)) exchange(x[i], x[i + step]);
+  } else if constexpr (n > 1) {
+    HWY_UNROLL(16)
+    for (int i = 0; i < n / 2; ++i) exchange(x[i], x[i + n / 2]);
+    sort_bitonic<n / 2>(x);
+    sort_bitonic<n / 2>(x + n / 2);
+  }
+}
+
+// Columns fall into 2k groups; of the groups' maxima the k-th largest is a floor of the k-th
+// largest score, since k groups hold one that is as large. (Any larger k gives a floor too.)
+template <int k>
+HWY_NOINLINE void floor_of_octet(const float* strip, int columns, float* floors) {
+  const DF df;
+  const D8Rows d;
+  const auto first_of = [&](int group) {
+    return group == 2 * k ? columns : group * columns / (2 * k) / kVectorColumns * kVectorColumns;
+  };
+  for (int r = 0; r < 8; r += kTopkLanes) {
+    V8Rows half[2][k];
+    int c = 0;
+    for (int g = 0; g < 2 * k; ++g) {
+      VF x = hn::Set(df, -std::numeric_limits<float>::infinity()), y = x;
+      const int end = first_of(g + 1);
+      for (; c + 2 * kVectorColumns <= end; c += 2 * kVectorColumns) {
+        x = larger(x, hn::LoadU(df, strip + 8 * c + r));
+        y = larger(y, hn::LoadU(df, strip + 8 * (c + kVectorColumns) + r));
+      }
+      x = hn::Max(x, y);
+#if HWY_MAX_BYTES >= 64
+      V8Rows best = hn::Max(hn::LowerHalf(d, x), hn::UpperHalf(d, x));
+#else
+      V8Rows best = x;
+#endif
+      for (; c < end; ++c) best = larger_score(best, hn::LoadU(d, strip + 8 * c + r));
+      half[g / k][g % k] = best;
+    }
+    sort<k>(half[0]);
+    sort<k>(half[1]);
+    keep_largest<k>(half[0], half[1]);
+    V8Rows least = half[0][0];
+    for (int i = 1; i < k; ++i) least = hn::Min(least, half[0][i]);
+    hn::StoreU(least, d, floors + r);
   }
 }
 
@@ -69,22 +153,24 @@ void floor_of(const float* strip, int columns, int k, float* floors) {
   floor_of_octet<64>(strip, columns, floors);
 }
 
-// First one byte a column, then the bits of 32 (or 16) columns at a time sorted by row.
+// First one byte a column, then the bits of a vector of columns sorted by row.
 void mark(const float* strip, int columns, const float* floors, std::uint8_t* bits) {
-  const D8Rows d;
-  const hn::CappedTag<std::uint8_t, 32> d8;
+  const DF df;
+  const DU8 d8;
   constexpr int kBytes = static_cast<int>(hn::MaxLanes(d8));
   alignas(64) std::uint8_t byte_of_column[kMarkColumns];
-  const V8Rows low = hn::LoadU(d, floors), high = hn::LoadU(d, floors + 8 - kTopkLanes);
-  for (int c = 0; c < columns; ++c) {
+  alignas(64) float twice[16];
+  for (int i = 0; i < 16; ++i) twice[i] = floors[i % 8];
+  const VF low = hn::Load(df, twice), high = hn::Load(df, twice + 8 - kTopkLanes);
+  for (int c = 0; c < columns; c += kVectorColumns) {
     const float* x = strip + 8 * c;
     std::uint8_t mask[16];
-    hn::StoreMaskBits(d, hn::Ge(hn::LoadU(d, x), low), mask);
+    hn::StoreMaskBits(df, hn::Ge(hn::LoadU(df, x), low), mask);
     if constexpr (kTopkLanes == 4) {
-      hn::StoreMaskBits(d, hn::Ge(hn::LoadU(d, x + 4), high), mask + 8);
+      hn::StoreMaskBits(df, hn::Ge(hn::LoadU(df, x + 4), high), mask + 8);
       mask[0] = static_cast<std::uint8_t>((mask[0] & 15) | mask[8] << 4);
     }
-    byte_of_column[c] = mask[0];
+    std::memcpy(byte_of_column + c, mask, kVectorColumns);
   }
   const int padded = (columns + 63) / 64 * 64;
   for (int c = columns; c < padded; ++c) byte_of_column[c] = 0;
@@ -98,18 +184,133 @@ void mark(const float* strip, int columns, const float* floors, std::uint8_t* bi
   }
 }
 
-// How many of the n scores (padded with -inf to a multiple of eight) are larger than each.
-void count_larger(const float* scores, int n, std::int32_t* counts) {
+// Candidates of a row, kept ones first, in the order of their ids.
+struct Candidates {
+  int count = 0;
+  float scores[kMostCandidates + 16];
+  std::int32_t ids[kMostCandidates + 16];
+};
+
+// Where a row's candidates go; sorted[8 * i] takes the i-th, too.
+HWY_INLINE void gather(const OctetChoice& c, int row, Candidates& out, float* sorted) {
+  const float* kept = c.scores + row * c.stride;
+  const std::int32_t* kept_ids = c.ids + row * c.stride;
+  std::size_t n = static_cast<std::size_t>(c.counts[row]);
+  for (std::size_t i = 0; i < n; ++i) {
+    out.scores[i] = sorted[8 * i] = kept[i];
+    out.ids[i] = kept_ids[i];
+  }
+  // Branches that depend on scores would be mispredicted every other time; so every word gives four
+  // candidates, of which as many count as it has bits. Past the last bit that is the column after
+  // the word's.
+  const float* from = c.strip + row;
+  std::int32_t first = c.first;
+  for (int c0 = 0; c0 < c.columns; c0 += 64, from += 8 * 64, first += 64) {
+    std::uint64_t word;
+    std::memcpy(&word, c.bits + row * (kMarkColumns / 8) + c0 / 8, 8);
+    const auto marked = static_cast<std::size_t>(std::popcount(word));
+    const auto take = [&](std::size_t i) {
+      const int column = std::countr_zero(word);
+      out.scores[n + i] = sorted[8 * (n + i)] = from[8 * static_cast<std::size_t>(column)];
+      out.ids[n + i] = first + column;
+      word &= word - 1;
+    };
+    take(0), take(1), take(2), take(3);
+    for (std::size_t i = 4; i < marked; ++i) take(i);
+    n += marked;
+  }
+  for (std::size_t i = 0; i < 4; ++i) sorted[8 * (n + i)] = -std::numeric_limits<float>::infinity();
+  out.count = static_cast<int>(n);
+}
+
+// The candidates that reach the threshold; of equal ones the first, where they are more than
+// `room`.
+HWY_INLINE void keep(const OctetChoice& c, int row, const Candidates& from, float threshold) {
   const D8Rows d;
   const hn::RebindToSigned<D8Rows> di;
-  for (int i = 0; i < n; i += kTopkLanes) {
-    const V8Rows mine = hn::LoadU(d, scores + i);
-    auto count = hn::Zero(di);
-    for (int j = 0; j < n; ++j)
-      count = hn::Sub(count,
-                      hn::VecFromMask(di, hn::RebindMask(di, hn::Gt(hn::Set(d, scores[j]), mine))));
-    hn::StoreU(count, di, counts + i);
+  float* scores = c.scores + row * c.stride;
+  std::int32_t* ids = c.ids + row * c.stride;
+  const auto in = [&](int i) HWY_ATTR {
+    return hn::And(hn::Ge(hn::LoadU(d, from.scores + i), hn::Set(d, threshold)),
+                   hn::FirstN(d, static_cast<std::size_t>(from.count - i)));
+  };
+  int n = 0;
+  for (int i = 0; i < from.count; i += kTopkLanes) n += static_cast<int>(hn::CountTrue(d, in(i)));
+  int ties = 0;
+  if (n > c.room[row]) {
+    ties = c.room[row];
+    for (int i = 0; i < from.count; ++i) ties -= from.scores[i] > threshold;
   }
+  n = 0;
+  if (ties == 0) {
+    for (int i = 0; i < from.count; i += kTopkLanes) {
+      const auto chosen = in(i);
+      hn::CompressBlendedStore(hn::LoadU(di, from.ids + i), hn::RebindMask(di, chosen), di,
+                               ids + n);
+      n += static_cast<int>(
+          hn::CompressBlendedStore(hn::LoadU(d, from.scores + i), chosen, d, scores + n));
+    }
+  } else {
+    for (int i = 0; i < from.count; ++i) {
+      if (from.scores[i] < threshold || (from.scores[i] == threshold && ties-- <= 0)) continue;
+      scores[n] = from.scores[i], ids[n] = from.ids[i];
+      ++n;
+    }
+  }
+  c.counts[row] = n;
+}
+
+template <int k>
+HWY_NOINLINE unsigned choose_of_octet(const OctetChoice& c, unsigned rows) {
+  const D8Rows d;
+  unsigned left = 0, changed = 0;
+  int most = 0;
+  for (int r = 0; r < 8; ++r) {
+    if (!(rows >> r & 1)) continue;
+    int marked = 0;
+    for (int c0 = 0; c0 < c.columns; c0 += 64) {
+      std::uint64_t word;
+      std::memcpy(&word, c.bits + r * (kMarkColumns / 8) + c0 / 8, 8);
+      marked += std::popcount(word);
+    }
+    const int count = c.counts[r] + marked;
+    if (count > kMostCandidates)
+      left |= 1u << r;
+    else if (marked > 0)
+      changed |= 1u << r, most = count > most ? count : most;
+  }
+  if (!changed) return left;
+  Candidates rows_candidates[8];
+  alignas(64) float sorted[8 * (kMostCandidates + 64)];
+  const int batches = (most + k - 1) / k;
+  const V8Rows lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
+  for (int i = 0; i < batches * k * 8; i += kTopkLanes) hn::Store(lowest, d, sorted + i);
+  for (int r = 0; r < 8; ++r)
+    if (changed >> r & 1) gather(c, r, rows_candidates[r], sorted + r);
+  for (int r = 0; r < 8; r += kTopkLanes) {
+    V8Rows best[k], x[k];
+    for (int b = 0; b < batches; ++b) {
+      for (int i = 0; i < k; ++i) x[i] = hn::Load(d, sorted + 8 * (b * k + i) + r);
+      sort<k>(x);
+      if (b == 0) {
+        for (int i = 0; i < k; ++i) best[i] = x[i];
+      } else {
+        keep_largest<k>(best, x);
+        sort_bitonic<k>(best);
+      }
+    }
+    for (int i = 0; i < k; ++i) hn::Store(best[i], d, sorted + 8 * i + r);
+  }
+  for (int r = 0; r < 8; ++r)
+    if (changed >> r & 1) keep(c, r, rows_candidates[r], sorted[8 * (c.room[r] - 1) + r]);
+  return left;
+}
+
+unsigned choose(const OctetChoice& c, int k, unsigned rows) {
+  if (k <= 8) return choose_of_octet<8>(c, rows);
+  if (k <= 16) return choose_of_octet<16>(c, rows);
+  if (k <= 32) return choose_of_octet<32>(c, rows);
+  return choose_of_octet<64>(c, rows);
 }
 
 }  // namespace HWY_NAMESPACE

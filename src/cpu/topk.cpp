@@ -12,7 +12,7 @@ namespace kvscout::cpu {
 namespace {
 
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
-constexpr int kMaxCandidates = 256, kFewMarks = 48;
+constexpr int kFewMarks = 48;
 
 std::size_t rounded(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -88,65 +88,6 @@ void RowTopk::offer(int row, float score, std::int64_t id) {
   ids[count++] = static_cast<std::int32_t>(id);
 }
 
-// Of the row's kept entries and the marked columns, the best; all scores above -inf, none NaN.
-void RowTopk::add_marked(int row, const float* scores_of_row, std::int64_t first, int columns,
-                         const std::uint8_t* bits) {
-  float* scores = scores_ + static_cast<std::int64_t>(row) * kept_;
-  std::int32_t* ids = ids_ + static_cast<std::int64_t>(row) * kept_;
-  alignas(32) float score[kMaxCandidates + 8];
-  alignas(32) std::int32_t larger[kMaxCandidates + 8];
-  std::int32_t id[kMaxCandidates + 8];
-  int count = counts_[row];
-  std::copy(scores, scores + count, score);
-  std::copy(ids, ids + count, id);
-  // Branches that depend on scores would be mispredicted every other time; so every word gives four
-  // candidates, of which as many count as it has bits.
-  const auto take = [&](int place, int t) {
-    score[place] = scores_of_row[8 * t];
-    id[place] = static_cast<std::int32_t>(first + t);
-  };
-  for (int c = 0; c < columns; c += 64) {
-    std::uint64_t word;
-    std::memcpy(&word, bits + c / 8, 8);
-    const int marked = std::popcount(word);
-    if (count + marked > kMaxCandidates) {  // many ties: the plain way
-      add_plainly(row, scores_of_row, first, columns);
-      return;
-    }
-    constexpr std::uint64_t kLast = std::uint64_t{1} << 63;
-    for (int i = 0; i < 4; ++i, word &= word - 1)
-      take(count + i, c + std::countr_zero(word | kLast));
-    for (int i = 4; i < marked; ++i, word &= word - 1) take(count + i, c + std::countr_zero(word));
-    count += marked;
-  }
-  std::fill(score + count, score + (count + 7) / 8 * 8, kLowest);
-  kernels_.count_larger(score, count, larger);
-
-  // Chosen are those with fewer than `room` larger ones; if ties make that too many, the last of
-  // the lowest (entries are in the order of ids, so earlier ones win).
-  const std::int32_t room = ranges_[row].room;
-  int chosen = 0, lowest = -1;
-  for (int i = 0; i < count; ++i) {
-    const bool in = larger[i] < room;
-    chosen += in;
-    lowest = in && larger[i] > lowest ? larger[i] : lowest;
-  }
-  int ties = room - lowest;  // places for the lowest: `lowest` scores are larger than theirs
-  if (chosen <= room) ties = chosen;
-  int kept = 0;
-  for (int i = 0; i < count; ++i) {
-    const int tie = larger[i] == lowest;
-    const int in = (larger[i] < lowest) | (tie & (ties > 0));
-    ties -= tie;
-    score[kept] = score[i];
-    id[kept] = id[i];
-    kept += in;
-  }
-  std::copy(score, score + kept, scores);
-  std::copy(id, id + kept, ids);
-  counts_[row] = kept;
-}
-
 void RowTopk::add_plainly(int row, const float* scores_of_row, std::int64_t first, int columns) {
   const RowRange& range = ranges_[row];
   const std::int64_t end = std::min(range.end, first + columns);
@@ -199,13 +140,20 @@ void RowTopk::add(float* strip, std::int64_t octet_stride, std::int64_t first, i
       for (int i = 0; i < 8; ++i) floors[i] = std::max(floors[i], kept_floor[i]);
       kernels_.mark(octet, columns, floors, bits[0]);
     }
-    for (int i = 0; i < rows; ++i) plain[i] |= !(floors[i] > kLowest);
+    std::int32_t rooms[8] = {};
+    unsigned marked = 0;
     for (int i = 0; i < rows; ++i) {
-      if (plain[i])
-        add_plainly(r0 + i, octet + i, first, columns);
-      else
-        add_marked(r0 + i, octet + i, first, columns, bits[i]);
+      rooms[i] = ranges_[r0 + i].room;
+      plain[i] |= !(floors[i] > kLowest);
+      marked |= static_cast<unsigned>(!plain[i]) << i;
     }
+    const std::int64_t at = static_cast<std::int64_t>(r0) * kept_;
+    const OctetChoice choice = {octet, bits[0],      columns,   static_cast<std::int32_t>(first),
+                                rooms, scores_ + at, ids_ + at, counts_ + r0,
+                                kept_};
+    const unsigned left = kernels_.choose(choice, room, marked);
+    for (int i = 0; i < rows; ++i)
+      if (plain[i] || left >> i & 1) add_plainly(r0 + i, octet + i, first, columns);
   }
 }
 

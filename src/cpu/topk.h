@@ -3,8 +3,9 @@
 // A strip holds scores of `columns` neighbouring columns for `rows` rows, strip[column*stride +
 // row]. For each row a vector pass finds a floor below which nothing can be chosen (the k-th
 // largest of the maxima of 2k groups of columns), a second one marks what reaches it, and of the
-// few that do the best k are kept by counting how many are better. Rows without a floor (few
-// columns, mostly -inf or NaN) take the plain way. Both give the order of order.h exactly.
+// few that do the best k are kept: a sorting network whose lanes are rows finds the k-th largest.
+// Rows without a floor (few columns, mostly -inf or NaN) take the plain way. Both give the order of
+// order.h exactly.
 #pragma once
 
 #include <cstddef>
@@ -70,8 +71,6 @@ class RowTopk {
 
  private:
   void set_forced_score(int row, std::int64_t id, float score);
-  void add_marked(int row, const float* scores_of_row, std::int64_t first, int columns,
-                  const std::uint8_t* bits);
   void add_plainly(int row, const float* scores_of_row, std::int64_t first, int columns);
 
   const Kernels& kernels_;
