@@ -1,9 +1,9 @@
 // nvfp4_quantize of one row, eight groups at a time: scales first (quantize_scales-inl.h), then
 // pairs of neighbours are multiplied and rounded to e2m1 (docs/format.md section 2, steps 5 to 7),
 // the first ones in one vector and the second ones in another, so that both land in their byte
-// without shuffles. NaN elements take the scalar way.
+// without shuffles. Groups with NaN elements take the scalar way.
 //
-// Bound: memory; 41 bytes a group of bf16.
+// Bound: on AVX-512, 7 vector instructions a group of bf16; memory beyond, 41 bytes a group.
 #include "cpu/kernels.h"
 
 #if defined(KVSCOUT_QUANTIZE_INL) == defined(HWY_TARGET_TOGGLE)
@@ -26,7 +26,7 @@ namespace kvscout::cpu {
 namespace HWY_NAMESPACE {
 
 // kLanes pairs of neighbours: magnitudes of the first and of the second ones, and their signs in
-// bits 3 and 7 (other bits: anything).
+// bits 3 and 7 (other bits: 0).
 struct Pairs {
   VF even, odd;
   VU32 signs;
@@ -45,8 +45,8 @@ HWY_INLINE Pairs load_pairs(const std::uint8_t* x) {
   } else {
     const VU32 w = hn::LoadU(du, reinterpret_cast<const std::uint32_t*>(x));
     const VU32 magnitudes = hn::And(w, hn::Set(du, 0x7FFF7FFFu));
-    const VU32 sign_bits = hn::And(w, hn::Set(du, 0x80008000u));
-    const VU32 signs = hn::Or(hn::ShiftRight<12>(sign_bits), hn::ShiftRight<24>(sign_bits));
+    const VU32 signs = hn::Or(hn::And(hn::ShiftRight<12>(w), hn::Set(du, 8u)),
+                              hn::And(hn::ShiftRight<24>(w), hn::Set(du, 0x80u)));
     if constexpr (kType == Element::bf16) {
       return {hn::BitCast(df, hn::ShiftLeft<16>(magnitudes)),
               hn::BitCast(df, hn::And(magnitudes, hn::Set(du, 0xFFFF0000u))), signs};
@@ -57,38 +57,40 @@ HWY_INLINE Pairs load_pairs(const std::uint8_t* x) {
   }
 }
 
-// Steps 5 and 6 for magnitudes of numbers: e2m1 in the lowest three bits (others: anything), ties
-// to even, saturating. Codes count halves up to 2, wholes from 2 to 4 and twos from 4 to 6, so a
-// code is the smallest of round(2a), round(a) + 2 and round(a/2) + 4. Each comes from one addition
-// that leaves it in the low bits of the sum, with the ties of the addition: also to even.
-HWY_INLINE VU32 codes_of(VF magnitude) {
+// Steps 5 and 6 for magnitudes below 7, or of any number with kClamp: e2m1 minus 4 in the lowest 16
+// bits, ties to even. Codes count halves up to 2, wholes from 2 to 4 and twos from 4 to 6. Adding
+// 2^23 - 2 leaves halves in the low bits of the sum below 2 and wholes from there, since it crosses
+// 2^23 there; adding 2^24 leaves twos; both round ties to even, too, and the smaller one is right.
+template <bool kClamp>
+HWY_INLINE VU32 codes_less_4(VF a) {
   const DF df;
-  const DU16 d16;
-  const VF a = hn::Min(magnitude, hn::Set(df, nvfp4::kMaxCode));
-  const auto halves = hn::BitCast(d16, hn::Add(a, hn::Set(df, 0x1p22f)));
-  const auto wholes = hn::BitCast(d16, hn::Add(a, hn::Set(df, 0x1p23f + 2)));
-  const auto twos = hn::BitCast(d16, hn::Add(a, hn::Set(df, 0x1p24f + 8)));
-  return hn::BitCast(DU32(), hn::Min(halves, hn::Min(wholes, twos)));
+  const DI16 d16;
+  if (kClamp) a = hn::Min(a, hn::Set(df, nvfp4::kMaxCode));
+  const VI16 fine = hn::BitCast(d16, hn::Add(a, hn::Set(df, 0x1p23f - 2)));
+  const VI16 twos = hn::BitCast(d16, hn::Add(a, hn::Set(df, 0x1p24f)));
+  return hn::BitCast(DU32(), hn::Min(fine, twos));
 }
 
-// The byte of each pair: low nibble = the first.
+// The byte of each pair, its bits 0x44 inverted: low nibble = the first.
+template <bool kClamp>
 HWY_INLINE VU32 bytes_of(const Pairs& x, VF multiplier) {
   const DU32 du;
-  const VU32 low = codes_of(hn::Mul(x.even, multiplier));
-  const VU32 high = codes_of(hn::Mul(x.odd, multiplier));
-  const VU32 codes = hn::And(hn::Or(low, hn::ShiftLeft<4>(high)), hn::Set(du, 0x77u));
-  return hn::OrAnd(codes, x.signs, hn::Set(du, 0x88u));
+  const VU32 low = codes_less_4<kClamp>(hn::Mul(x.even, multiplier));
+  const VU32 high = codes_less_4<kClamp>(hn::Mul(x.odd, multiplier));
+  const VU32 codes = hn::Or(hn::And(low, hn::Set(du, 7u)), hn::ShiftLeft<4>(high));
+  return hn::Or(hn::And(codes, hn::Set(du, 0x77u)), x.signs);
 }
 
-// Four vectors with one byte a lane, as bytes in the order of the lanes.
+// Four vectors with one such byte a lane, as the bytes of the format, in the order of the lanes.
 HWY_INLINE void store_bytes(VU32 a, VU32 b, VU32 c, VU32 d, std::uint8_t* out) {
   const DU32 du;
   const DU8 d8;
-  const VU32 ab = hn::Or(a, hn::ShiftLeft<8>(b)), cd = hn::Or(c, hn::ShiftLeft<8>(d));
-  const VU8 all = hn::BitCast(d8, hn::Or(ab, hn::ShiftLeft<16>(cd)));
+  const VU32 ab = hn::Or(a, hn::ShiftLeft<8>(b));
+  const VU32 all = hn::Or(ab, hn::Or(hn::ShiftLeft<16>(c), hn::ShiftLeft<24>(d)));
   alignas(16) static constexpr std::uint8_t kTransposed[16] = {0, 4, 8,  12, 1, 5, 9,  13,
                                                                2, 6, 10, 14, 3, 7, 11, 15};
-  const VU32 dwords = hn::BitCast(du, hn::TableLookupBytes(all, hn::LoadDup128(d8, kTransposed)));
+  const auto order = hn::LoadDup128(d8, kTransposed);
+  const VU32 dwords = hn::BitCast(du, hn::TableLookupBytes(hn::BitCast(d8, all), order));
   constexpr int kBlocks = kLanes / 4;  // dword n of block i belongs to vector n
   alignas(64) static constexpr auto kPlace = [] {
     std::array<std::int32_t, kLanes> place{};
@@ -97,23 +99,26 @@ HWY_INLINE void store_bytes(VU32 a, VU32 b, VU32 c, VU32 d, std::uint8_t* out) {
   }();
   const VU32 sorted =
       kBlocks == 1 ? dwords : hn::TableLookupLanes(dwords, hn::SetTableIndices(du, kPlace.data()));
-  hn::StoreU(hn::BitCast(d8, sorted), d8, out);
+  hn::StoreU(hn::Xor(hn::BitCast(d8, sorted), hn::Set(d8, std::uint8_t{0x44})), d8, out);
 }
 
-template <Element kType>
-HWY_INLINE void codes_of_eight(const std::uint8_t* row, const float* multiplier,
+// Eight groups, the first of which is group `first` of those of `multiplier`.
+template <Element kType, bool kClamp>
+HWY_INLINE void codes_of_eight(const std::uint8_t* row, const float* multiplier, int first,
                                std::uint8_t* codes) {
   const DF df;
   constexpr int kVectors = 64 / kLanes;  // of pairs
+  HWY_UNROLL(4)
   for (int v = 0; v < kVectors; v += 4) {
     VU32 bytes[4];
     HWY_UNROLL(4)
     for (int i = 0; i < 4; ++i) {
-      const float* of_group = multiplier + (v + i) * kLanes / 8;
-      VF factor = hn::Set(df, of_group[0]);
+      const int group = first + (v + i) * kLanes / 8;
+      VF factor = hn::Set(df, multiplier[place_of<kType>(group)]);
       if constexpr (kLanes == 16)
-        factor = hn::IfThenElse(hn::FirstN(df, 8), factor, hn::Set(df, of_group[1]));
-      bytes[i] = bytes_of(
+        factor = hn::IfThenElse(hn::FirstN(df, 8), factor,
+                                hn::Set(df, multiplier[place_of<kType>(group + 1)]));
+      bytes[i] = bytes_of<kClamp>(
           load_pairs<kType>(row + (v + i) * kLanes * (kType == Element::f32 ? 8 : 4)), factor);
     }
     store_bytes(bytes[0], bytes[1], bytes[2], bytes[3], codes + v * kLanes);
@@ -151,43 +156,71 @@ HWY_NOINLINE std::uint8_t quantize_plain(const float* x, float global, std::uint
   return scale;
 }
 
+// What is known of several eights before their codes: the way to a multiplier is long, and a single
+// one would leave the processor waiting for it.
+inline constexpr int kMostGroups = 128;
+struct Scales {
+  alignas(64) std::int32_t largest[kMostGroups];
+  alignas(64) float multiplier[kMostGroups];
+};
+
+template <Element kType, bool kClamp>
+HWY_INLINE void codes_of_groups(const std::uint8_t* row, int groups, const Scales& s,
+                                std::uint8_t* codes) {
+  constexpr std::int64_t kBytes = kGroupBytes<kType>;
+  int g = 0;
+  for (; g + kScaleGroups <= groups; g += kScaleGroups)
+    for (int e = 0; e < kScaleGroups; e += 8)
+      codes_of_eight<kType, kClamp>(row + (g + e) * kBytes, s.multiplier + g, e,
+                                    codes + (g + e) * 8);
+  if (g < groups)
+    codes_of_eight<kType, kClamp>(row + g * kBytes, s.multiplier + g, 0, codes + g * 8);
+}
+
+// Where a scaled magnitude reaches 7 (subnormal scales, infinities), and NaN.
+template <Element kType>
+HWY_NOINLINE void large_codes_of_groups(const std::uint8_t* row, int groups, float global,
+                                        const Scales& s, std::uint8_t* codes,
+                                        std::uint8_t* scales) {
+  codes_of_groups<kType, true>(row, groups, s, codes);
+  for (int g = 0; g < groups; ++g) {
+    const int at = g / kScaleGroups * kScaleGroups;
+    if (s.largest[at + place_of<kType>(g - at)] <= 0x7F800000) continue;
+    float x[16];
+    floats_of_group<kType>(row + g * kGroupBytes<kType>, x);
+    scales[g] = quantize_plain(x, global, codes + g * 8);
+  }
+}
+
 template <Element kType>
 HWY_INLINE void quantize_groups(const std::uint8_t* row, std::int64_t groups, float global,
                                 std::uint8_t* codes, std::uint8_t* scales) {
   constexpr std::int64_t kBytes = kGroupBytes<kType>;
+  constexpr int kAhead = 4096;  // bytes: reading comes in bursts
   const float inverse_global = 1.0f / global;
-  // Scales of several eights first: the way to a multiplier is long, and a single one would leave
-  // the processor waiting for it.
-  constexpr int kEights = 8;
-  constexpr int kAhead = 2 * kEights * 8 * kBytes;  // bytes: reading comes in bursts
-  std::int64_t first = 0;
-  while (first + 8 <= groups) {
-    const std::int64_t left = (groups - first) / 8;
-    const int eights = left < kEights ? static_cast<int>(left) : kEights;
-    alignas(32) float multiplier[kEights][8];
-    bool numbers[kEights];
-    for (int e = 0; e < eights; ++e) {
-      const std::uint8_t* eight = row + (first + 8 * e) * kBytes;
-      for (int b = 0; b < 8 * kBytes; b += 64) __builtin_prefetch(eight + kAhead + b);
-      numbers[e] = scales_of_eight<kType>(eight, global, inverse_global, multiplier[e],
-                                          scales + first + 8 * e);
+  while (groups >= 8) {
+    const int count = groups < kMostGroups ? static_cast<int>(groups / 8 * 8) : kMostGroups;
+    Scales s;
+    std::uint8_t bytes[kMostGroups];
+    bool small = true;
+    for (int g = 0; g < count; g += kScaleGroups) {
+      const std::uint8_t* first = row + g * kBytes;
+      const std::uint8_t* next = g + 8 < count ? first + 8 * kBytes : first;
+      for (int b = 0; b < kScaleGroups * kBytes; b += 64) __builtin_prefetch(first + kAhead + b);
+      small &= scales_of_groups<kType>(first, next, global, inverse_global, s.largest + g,
+                                       s.multiplier + g, bytes + g);
     }
-    for (int e = 0; e < eights; ++e, first += 8) {
-      if (numbers[e]) {
-        codes_of_eight<kType>(row + first * kBytes, multiplier[e], codes + first * 8);
-        continue;
-      }
-      for (std::int64_t g = first; g < first + 8; ++g) {
-        float x[16];
-        floats_of_group<kType>(row + g * kBytes, x);
-        scales[g] = quantize_plain(x, global, codes + g * 8);
-      }
-    }
+    std::memcpy(scales, bytes, static_cast<std::size_t>(count));
+    if (small)
+      codes_of_groups<kType, false>(row, count, s, codes);
+    else
+      large_codes_of_groups<kType>(row, count, global, s, codes, scales);
+    groups -= count, row += count * kBytes, codes += count * 8, scales += count;
   }
-  for (; first < groups; ++first) {
+  for (; groups > 0; --groups, row += kBytes, codes += 8, ++scales) {
     float x[16];
-    floats_of_group<kType>(row + first * kBytes, x);
-    scales[first] = quantize_plain(x, global, codes + first * 8);
+    floats_of_group<kType>(row, x);
+    *scales = quantize_plain(x, global, codes);
   }
 }
 

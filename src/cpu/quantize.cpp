@@ -20,16 +20,20 @@ const std::uint8_t* at(const void* base, std::int64_t bytes) {
   return static_cast<const std::uint8_t*>(base) + bytes;
 }
 
-// Scale bytes of groups [group, group + count) of a row to where they belong.
-void place_scales(const QuantizeProblem& p, std::int64_t row, std::int64_t group,
+// Scale bytes of groups [group, group + count) of so many rows to where they belong. More than one
+// row: `count` is all of a row.
+void place_scales(const QuantizeProblem& p, std::int64_t row, std::int64_t rows, std::int64_t group,
                   std::int64_t count, const std::uint8_t* bytes) {
   const std::int64_t groups = p.columns / 16;
   if (p.layout == SfLayout::layout_linear) {
-    std::memcpy(p.scales + row * groups + group, bytes, static_cast<std::size_t>(count));
-  } else {  // four groups are neighbours in both tiled layouts
+    std::memcpy(p.scales + row * groups + group, bytes, static_cast<std::size_t>(rows * count));
+    return;
+  }
+  // Four groups are neighbours in both tiled layouts.
+  const std::int64_t step = scale_layout::offset(p.layout, 0, 4, groups);
+  for (const std::int64_t end = row + rows; row < end; ++row) {
     std::uint8_t* to = p.scales + scale_layout::offset(p.layout, row, group, groups);
-    const std::int64_t step = scale_layout::offset(p.layout, 0, 4, groups);
-    for (std::int64_t g = 0; g < count; g += 4, to += step) std::memcpy(to, bytes + g, 4);
+    for (std::int64_t g = 0; g < count; g += 4, to += step, bytes += 4) std::memcpy(to, bytes, 4);
   }
 }
 
@@ -48,8 +52,7 @@ void quantize_rows(const QuantizeProblem& p, float global, const Kernels& kernel
     std::uint8_t bytes[kStep];
     kernels.quantize(at(p.data, row * p.row_stride), p.type, together * groups, global,
                      p.codes + row * (p.columns / 2), bytes);
-    for (std::int64_t r = 0; r < together; ++r)
-      place_scales(p, row + r, 0, groups, bytes + r * groups);
+    place_scales(p, row, together, 0, groups, bytes);
   }
   for (; row < last; ++row) {
     for (std::int64_t g0 = 0; g0 < all_groups; g0 += kStep) {
@@ -65,7 +68,7 @@ void quantize_rows(const QuantizeProblem& p, float global, const Kernels& kernel
           std::memset(codes, 0, static_cast<std::size_t>(real) * 8);
         }
       }
-      place_scales(p, row, g0, count, bytes);
+      place_scales(p, row, 1, g0, count, bytes);
     }
   }
 }

@@ -1,5 +1,5 @@
-// The scale bytes and multipliers of eight groups (docs/format.md section 2, steps 1 to 4): their
-// largest magnitudes become one vector, and the rest is done side by side.
+// The scale bytes and multipliers of 8 or 16 groups (docs/format.md section 2, steps 1 to 4): their
+// largest magnitudes become one vector, or two, and the rest is done side by side.
 #include "cpu/kernels.h"
 
 #if defined(KVSCOUT_QUANTIZE_SCALES_INL) == defined(HWY_TARGET_TOGGLE)
@@ -17,13 +17,8 @@ HWY_BEFORE_NAMESPACE();
 namespace kvscout::cpu {
 namespace HWY_NAMESPACE {
 
-// Scales are computed in at most 8 lanes: those of eight groups are one vector, or two.
-using DQ = hn::CappedTag<float, 8>;
-using DIQ = hn::RebindToSigned<DQ>;
-using VQ = hn::Vec<DQ>;
-using VIQ = hn::Vec<DIQ>;
-inline constexpr int kQuantLanes = static_cast<int>(hn::MaxLanes(DQ()));
-inline constexpr int kQuantVectors = 16 / kQuantLanes;
+// Groups side by side: those of two eights where vectors have 16 lanes.
+inline constexpr int kScaleGroups = kLanes == 16 ? 16 : 8, kScaleVectors = kScaleGroups / kLanes;
 
 template <Element kType>
 inline constexpr std::int64_t kGroupBytes = 16 * (kType == Element::f32 ? 4 : 2);
@@ -41,6 +36,18 @@ HWY_INLINE auto floats_of_f16_magnitudes(V bits) {
   return hn::IfThenElse(hn::RebindMask(df, is_special), special, value);
 }
 
+// In which lane of its 16 a group is: 16-bit elements come out of two halves of a vector.
+template <Element kType>
+inline constexpr int place_of(int group) {
+  return kLanes == 16 && kType != Element::f32 ? group / 2 + group % 2 * 8 : group;
+}
+
+// Vectors of at most 256 bits, which hold whole 128-bit halves of groups only.
+using DQ = hn::CappedTag<float, 8>;
+using DIQ = hn::RebindToSigned<DQ>;
+using VIQ = hn::Vec<DIQ>;
+inline constexpr int kQuantLanes = static_cast<int>(hn::MaxLanes(DQ()));
+
 // The largest of each of four vectors' lanes: one 128-bit block a block.
 HWY_INLINE VIQ largest_of_four(VIQ a, VIQ b, VIQ c, VIQ d) {
   const DIQ di;
@@ -53,8 +60,8 @@ HWY_INLINE VIQ largest_of_four(VIQ a, VIQ b, VIQ c, VIQ d) {
                  hn::BitCast(di, hn::InterleaveUpper(d64, ab, cd)));
 }
 
-// Of floats, as integers: their order is that of the magnitudes, with NaN on top.
-HWY_INLINE void largest_of_floats(const std::uint8_t* row, VIQ (&amax)[8 / kQuantLanes]) {
+// Of eight groups of floats, as integers: their order is that of the magnitudes, with NaN on top.
+HWY_INLINE void largest_of_floats(const std::uint8_t* row, std::int32_t* amax) {
   const DQ df;
   const DIQ di;
   VIQ largest[8];
@@ -62,34 +69,38 @@ HWY_INLINE void largest_of_floats(const std::uint8_t* row, VIQ (&amax)[8 / kQuan
   for (int g = 0; g < 8; ++g) {
     const auto* x = reinterpret_cast<const float*>(row + g * 64);
     largest[g] = hn::BitCast(di, hn::Abs(hn::LoadU(df, x)));
-    for (int i = 1; i < kQuantVectors; ++i)
+    for (int i = 1; i < 16 / kQuantLanes; ++i)
       largest[g] =
           hn::Max(largest[g], hn::BitCast(di, hn::Abs(hn::LoadU(df, x + i * kQuantLanes))));
   }
   const VIQ low = largest_of_four(largest[0], largest[1], largest[2], largest[3]);
   const VIQ high = largest_of_four(largest[4], largest[5], largest[6], largest[7]);
 #if HWY_MAX_BYTES >= 32
-  amax[0] = hn::Max(hn::ConcatLowerLower(di, high, low), hn::ConcatUpperUpper(di, high, low));
+  hn::Store(hn::Max(hn::ConcatLowerLower(di, high, low), hn::ConcatUpperUpper(di, high, low)), di,
+            amax);
 #else
-  amax[0] = low;
-  amax[1] = high;
+  hn::Store(low, di, amax);
+  hn::Store(high, di, amax + 4);
 #endif
 }
 
 // Of 16-bit floats, as 16-bit integers: eight vectors become one by interleaving in 128-bit blocks.
 template <Element kType>
-HWY_INLINE void largest_of_halves(const std::uint8_t* row, VIQ (&amax)[8 / kQuantLanes]) {
-  const hn::CappedTag<std::int16_t, 16> d16;
-  const hn::Repartition<std::int32_t, decltype(d16)> d32;
-  const hn::Repartition<std::int64_t, decltype(d16)> d64;
-  constexpr int kWords = static_cast<int>(hn::MaxLanes(d16));
+HWY_INLINE void largest_of_halves(const std::uint8_t* row, const std::uint8_t* next,
+                                  VI (&amax)[kScaleVectors]) {
+  const DI16 d16;
+  const hn::Repartition<std::int32_t, DI16> d32;
+  const hn::Repartition<std::int64_t, DI16> d64;
+  constexpr int kWords = 2 * kLanes;
   const auto magnitude = hn::Set(d16, std::int16_t{0x7FFF});
-  hn::Vec<decltype(d16)> x[8];
+  VI16 x[8];
   HWY_UNROLL(8)
-  for (int g = 0; g < 8; ++g) {
-    const auto* from = reinterpret_cast<const std::int16_t*>(row + g * 32);
-    x[g] = hn::And(hn::LoadU(d16, from), magnitude);
-    if constexpr (kWords == 8) x[g] = hn::Max(x[g], hn::And(hn::LoadU(d16, from + 8), magnitude));
+  for (int v = 0; v < 8; ++v) {
+    const std::uint8_t* bytes =
+        kWords == 32 && v >= 4 ? next + (v - 4) * 64 : row + v * (kWords == 32 ? 64 : 32);
+    const auto* from = reinterpret_cast<const std::int16_t*>(bytes);
+    x[v] = hn::And(hn::LoadU(d16, from), magnitude);
+    if constexpr (kWords == 8) x[v] = hn::Max(x[v], hn::And(hn::LoadU(d16, from + 8), magnitude));
   }
   const auto merged = [&](auto d, auto a, auto b) HWY_ATTR {
     const auto low = hn::InterleaveLower(d, hn::BitCast(d, a), hn::BitCast(d, b));
@@ -98,25 +109,27 @@ HWY_INLINE void largest_of_halves(const std::uint8_t* row, VIQ (&amax)[8 / kQuan
   };
   const auto a = merged(d32, merged(d16, x[0], x[1]), merged(d16, x[2], x[3]));
   const auto b = merged(d32, merged(d16, x[4], x[5]), merged(d16, x[6], x[7]));
-  const auto all = merged(d64, a, b);  // [group] in each 128-bit block
-  const hn::FixedTag<std::int16_t, 8> eight;
-#if HWY_MAX_BYTES >= 32
-  const auto words = hn::Max(hn::LowerHalf(eight, all), hn::UpperHalf(eight, all));
-  const auto parts = [&](int) HWY_ATTR { return words; };
+  const auto all = merged(d64, a, b);  // [vector] in each 128-bit block
+  const hn::Rebind<std::int16_t, DI> few;
+#if HWY_MAX_BYTES >= 64  // blocks 0 and 1 are of groups 0, 2, 4 ..., 2 and 3 of the others
+  const auto lower = hn::LowerHalf(few, all), upper = hn::UpperHalf(few, all);
+  const auto words =
+      hn::Max(hn::ConcatLowerLower(few, upper, lower), hn::ConcatUpperUpper(few, upper, lower));
+  const auto part = [&](int) HWY_ATTR { return words; };
+#elif HWY_MAX_BYTES >= 32
+  const auto words = hn::Max(hn::LowerHalf(few, all), hn::UpperHalf(few, all));
+  const auto part = [&](int) HWY_ATTR { return words; };
 #else
-  const hn::Half<decltype(eight)> four;
-  const auto parts = [&](int i) HWY_ATTR {
-    return i == 0 ? hn::LowerHalf(four, all) : hn::UpperHalf(four, all);
+  const auto part = [&](int i) HWY_ATTR {
+    return i == 0 ? hn::LowerHalf(few, all) : hn::UpperHalf(few, all);
   };
-  (void)eight;
 #endif
-  const DIQ di;
-  const hn::RebindToUnsigned<DIQ> du;
-  for (int i = 0; i < 8 / kQuantLanes; ++i) {
-    const VIQ bits = hn::PromoteTo(di, parts(i));
+  const DI di;
+  for (int i = 0; i < kScaleVectors; ++i) {
+    const VI bits = hn::PromoteTo(di, part(i));
     amax[i] = kType == Element::bf16
                   ? hn::ShiftLeft<16>(bits)
-                  : hn::BitCast(di, floats_of_f16_magnitudes(hn::BitCast(du, bits)));
+                  : hn::BitCast(di, floats_of_f16_magnitudes(hn::BitCast(DU32(), bits)));
   }
 }
 
@@ -136,32 +149,48 @@ HWY_INLINE auto scale_bytes_of(V scale) {
   return hn::IfThenElse(hn::RebindMask(di, hn::Lt(x, hn::Set(df, 0x1p-6f))), small, large);
 }
 
-// Scale bytes and multipliers of eight groups; false, and nothing to be used, if one holds a NaN.
+// Scale bytes, largest magnitudes and multipliers (in the order of place_of) of the eight groups at
+// `row` and, where there are 16, at `next`. True if no scaled magnitude reaches 7, which also
+// excludes NaN.
 template <Element kType>
-HWY_INLINE bool scales_of_eight(const std::uint8_t* row, float global, float inverse_global,
-                                float* multiplier, std::uint8_t* scales) {
-  const DQ df;
-  const DIQ di;
-  const hn::Rebind<std::uint8_t, DQ> few_bytes;
-  VIQ amax[8 / kQuantLanes];
-  if constexpr (kType == Element::f32)
-    largest_of_floats(row, amax);
-  else
-    largest_of_halves<kType>(row, amax);
-  bool numbers = true;
-  for (int i = 0; i < 8 / kQuantLanes; ++i) {
-    numbers &= hn::AllFalse(di, hn::Gt(amax[i], hn::Set(di, 0x7F800000)));
-    const VQ sixth = hn::Mul(hn::BitCast(df, amax[i]), hn::Set(df, nvfp4::float_of(0x3E2AAAABu)));
-    const VIQ byte = scale_bytes_of(hn::Mul(hn::Set(df, global), sixth));
-    const VQ value = hn::Mul(hn::BitCast(df, hn::ShiftLeft<20>(byte)), hn::Set(df, 0x1p120f));
-    const VQ quotient = hn::Div(hn::Set(df, 1.0f), hn::Mul(value, hn::Set(df, inverse_global)));
-    const VQ out = hn::Max(hn::Min(quotient, hn::Set(df, nvfp4::float_of(0x7F7FFFFFu))),
-                           hn::Set(df, nvfp4::float_of(1u)));
-    const auto zero = hn::Eq(byte, hn::Zero(di));
-    hn::Store(hn::IfThenZeroElse(hn::RebindMask(df, zero), out), df, multiplier + i * kQuantLanes);
-    hn::StoreU(hn::DemoteTo(few_bytes, byte), few_bytes, scales + i * kQuantLanes);
+HWY_INLINE bool scales_of_groups(const std::uint8_t* row, const std::uint8_t* next, float global,
+                                 float inverse_global, std::int32_t* largest, float* multiplier,
+                                 std::uint8_t* scales) {
+  const DF df;
+  const DI di;
+  const hn::Rebind<std::uint8_t, DF> few_bytes;
+  VI amax[kScaleVectors];
+  if constexpr (kType == Element::f32) {
+    largest_of_floats(row, largest);
+    if (kScaleGroups == 16) largest_of_floats(next, largest + 8);
+    for (int i = 0; i < kScaleVectors; ++i) amax[i] = hn::Load(di, largest + i * kLanes);
+  } else {
+    largest_of_halves<kType>(row, next, amax);
   }
-  return numbers;
+  bool small = true;
+  for (int i = 0; i < kScaleVectors; ++i) {
+    const VF sixth = hn::Mul(hn::BitCast(df, amax[i]), hn::Set(df, nvfp4::float_of(0x3E2AAAABu)));
+    const VI byte = scale_bytes_of(hn::Mul(hn::Set(df, global), sixth));
+    const VF value = hn::Mul(hn::BitCast(df, hn::ShiftLeft<20>(byte)), hn::Set(df, 0x1p120f));
+    const VF quotient = hn::Div(hn::Set(df, 1.0f), hn::Mul(value, hn::Set(df, inverse_global)));
+    const VF bounded = hn::Max(hn::Min(quotient, hn::Set(df, nvfp4::float_of(0x7F7FFFFFu))),
+                               hn::Set(df, nvfp4::float_of(1u)));
+    const auto zero = hn::Eq(byte, hn::Zero(di));
+    const VF factor = hn::IfThenZeroElse(hn::RebindMask(df, zero), bounded);
+    small &= hn::AllTrue(df, hn::Lt(hn::Mul(hn::BitCast(df, amax[i]), factor), hn::Set(df, 7.0f)));
+    hn::Store(factor, df, multiplier + i * kLanes);
+    hn::Store(amax[i], di, largest + i * kLanes);
+    VI ordered = byte;
+#if HWY_MAX_BYTES >= 64
+    if constexpr (kType != Element::f32) {
+      alignas(64) static constexpr std::int32_t kOrder[16] = {0, 8,  1, 9,  2, 10, 3, 11,
+                                                              4, 12, 5, 13, 6, 14, 7, 15};
+      ordered = hn::TableLookupLanes(byte, hn::SetTableIndices(di, kOrder));
+    }
+#endif
+    hn::StoreU(hn::DemoteTo(few_bytes, ordered), few_bytes, scales + i * kLanes);
+  }
+  return small;
 }
 
 }  // namespace HWY_NAMESPACE
