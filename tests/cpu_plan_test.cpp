@@ -44,7 +44,7 @@ TEST(CpuPlan, EveryResultBelongsToOneTask) {
     p.requests.table_width = 64, p.k.paged = true;
     const int threads = between(1, 9);
     const ScorePlan plan = plan_score(p, threads);
-    ASSERT_LE(plan.rows(), p.q.type == Element::e2m1 ? kMaxRowsInt : kMaxRowsFloat);
+    ASSERT_LE(plan.rows(), kMaxRows);
     ASSERT_GE(plan.workers, 1);
     ASSERT_LE(plan.workers, threads);
 
@@ -88,11 +88,11 @@ TEST(CpuPlan, Examples) {
             "128x4, 1 passes, 1 head tasks, 4 runs of 16, 1 workers");
   EXPECT_EQ(printed(plan_score(shape(1, 4, 1, 8192), 1)),
             "1x4, 1 passes, 1 head tasks, 64 runs of 128, 1 workers");
-  // Short runs keep sixteen threads busy; bf16 queries make smaller tiles.
+  // Short runs keep sixteen threads busy.
   EXPECT_EQ(printed(plan_score(shape(1, 4, 1, 1024), 16)),
             "1x4, 1 passes, 1 head tasks, 64 runs of 16, 16 workers");
   EXPECT_EQ(printed(plan_score(shape(512, 8, 2, 64, Element::bf16), 2)),
-            "64x4, 1 passes, 2 head tasks, 2 runs of 32, 2 workers");
+            "128x4, 1 passes, 2 head tasks, 4 runs of 16, 2 workers");
   // More heads than rows of a tile, reduced: passes of one task.
   ScoreProblem wide = shape(1, 1200, 1, 8);
   wide.reduce = Reduce::all;
