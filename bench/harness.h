@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <fstream>
 #include <functional>
 #include <string>
@@ -38,15 +39,42 @@ struct Contender {
   double seconds = 1e30;  // the best round
 };
 
-// Every contender once a round, after one round that does not count.
+// Every contender once a round, after one round that does not count; short ones for more rounds.
 inline void race(std::vector<Contender>& all, int rounds) {
-  for (int r = 0; r <= rounds; ++r)
+  constexpr double kLeast = 0.7;  // seconds
+  constexpr int kMostRounds = 60;
+  double spent = 0;
+  for (int r = 0; r <= rounds || (spent < kLeast && r < kMostRounds); ++r)
     for (Contender& c : all) {
       const double start = now();
       c.run();
       const double seconds = now() - start;
       if (r > 0 && seconds < c.seconds) c.seconds = seconds;
+      spent += seconds;
     }
+}
+
+// One line of the table of bars (run.sh gathers them): what the project asks of itself, beside what
+// was measured. `must` and `goal` are in the unit of `ratio`; smaller is better if `goal` < `must`.
+struct Bar {
+  std::string what;
+  int threads;
+  std::string ceiling, peer, ours;
+  double ratio;
+  const char* unit;
+  double must, goal;
+};
+inline void report(const Bar& b) {
+  const bool met = b.goal < b.must ? b.ratio <= b.must : b.ratio >= b.must;
+  std::printf("bar | %s | %d | %s | %s | %s | %.4g%s | %.4g%s | %.4g%s | %s\n", b.what.c_str(),
+              b.threads, b.ceiling.c_str(), b.peer.c_str(), b.ours.c_str(), b.ratio, b.unit, b.must,
+              b.unit, b.goal, b.unit, met ? "met" : "short");
+}
+// A number and its unit, for a cell of that table.
+inline std::string cell(const char* name, double number, const char* unit) {
+  char text[96];
+  std::snprintf(text, sizeof text, "%s %.4g %s", name, number, unit);
+  return text;
 }
 
 // What other processes took of the machine's processors since construction, 0 to 1.

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs the CPU benchmarks, keeps what they print in build/bench/cpu.txt and draws docs/cpu.svg from it.
+# Runs the CPU benchmarks, keeps what they print in build/bench/cpu.txt, ends with the table of bars, one line
+# each, and draws docs/cpu.svg.
 # Arguments: --quick, --cpu-time, sections. BENCH_RUNNER: a command to run each section through.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -34,4 +35,9 @@ done
     OPENBLAS_CORETYPE=Haswell $runner $bench ${options[@]+"${options[@]}"} prefill
   fi
 } | tee build/bench/cpu.txt
+{
+  echo
+  echo "== bars: what | threads | ceiling | peer | ours | ratio | must | goal"
+  grep '^bar |' build/bench/cpu.txt | sed 's/^bar | //' | awk -F ' [|] ' '!seen[$1 "|" $2 "|" ($1 ~ /avx2$/ ? $4 : "")]++'
+} | tee -a build/bench/cpu.txt
 if grep -q '^curve ' build/bench/cpu.txt; then python3 bench/plot.py build/bench/cpu.txt docs/cpu.svg; fi
