@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The conformance list, the test of equal bits and the fuzzer's seeds on Arm (NEON), cross-compiled and
-# run under qemu-user. Needs Debian's g++-aarch64-linux-gnu and qemu-user; libraries for arm64 are
-# fetched into build/arm/root, where the system does not see them. Speed under an emulator says nothing;
+# run under qemu-user. Needs Debian's g++-aarch64-linux-gnu and qemu-user, which `./dev arm` installs; libraries for
+# arm64 are fetched into build/arm/root, where the system does not see them. Speed under an emulator says nothing;
 # --all also runs the large cases, which take it long.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -46,6 +46,10 @@ cmake --build "$arm/build" -j "${KVSCOUT_JOBS:-$(nproc)}" --target kvscout_confo
 
 run() { qemu-aarch64 -L /usr/aarch64-linux-gnu -E LD_LIBRARY_PATH="$root/usr/lib/aarch64-linux-gnu" "$arm/build/tests/$@"; }
 if [ "${1:-}" = --all ]; then filter='*'; else filter='*small*'; fi
-run kvscout_conformance --gtest_brief=1 --gtest_filter="$filter"
-run kvscout_cpu_targets --gtest_brief=1
-run kvscout_fuzz_replay tests/fuzz/corpus/fuzz_operations 200
+run kvscout_conformance --gtest_brief=1 --gtest_filter="$filter" >"$arm/conformance.log" 2>&1 &
+bad=0
+run kvscout_cpu_targets --gtest_brief=1 || bad=1
+run kvscout_fuzz_replay tests/fuzz/corpus/fuzz_operations 200 || bad=1
+wait $! || bad=1
+tail -n 20 "$arm/conformance.log"
+exit $bad
