@@ -30,8 +30,9 @@ struct Random {
   bool one_in(int n) { return below(n) == 0; }
 };
 
-// Random problems of a kind. Sanitized code is slower by so much that a fifth of them has to do.
-#ifdef KVSCOUT_SANITIZED
+// Random problems of a kind. Sanitized and emulated code is slower by so much that a fifth of them
+// has to do.
+#if defined(KVSCOUT_SANITIZED) || defined(KVSCOUT_EMULATED)
 constexpr int kProblems = 40;
 #else
 constexpr int kProblems = 200;

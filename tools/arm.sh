@@ -40,7 +40,7 @@ TEXT
 launcher=()
 if command -v ccache >/dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
 cmake -S . -B "$arm/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_TOOLCHAIN_FILE="$arm/toolchain.cmake" \
-  -DKVSCOUT_TOOL=OFF -DKVSCOUT_EXAMPLES=OFF ${launcher[@]+"${launcher[@]}"} >"$arm/configure.log" 2>&1 ||
+  -DCMAKE_CXX_FLAGS=-DKVSCOUT_EMULATED -DKVSCOUT_TOOL=OFF -DKVSCOUT_EXAMPLES=OFF ${launcher[@]+"${launcher[@]}"} >"$arm/configure.log" 2>&1 ||
   { cat "$arm/configure.log"; exit 1; }
 cmake --build "$arm/build" -j "${KVSCOUT_JOBS:-$(nproc)}" --target kvscout_conformance kvscout_cpu_targets kvscout_fuzz_replay
 
