@@ -32,7 +32,10 @@ struct Target {
     const int heads = p.reduce == Reduce::none ? t.heads : 1;
     for (int h = 0; h < heads; ++h) {
       float* to = row(out_head(t) + h, column, s.q_begin + t.first);
-      for (int i = 0; i < t.count; ++i) to[i * p.out.token_stride] = kLowest;
+      if (p.out.token_stride == 1)
+        std::fill_n(to, t.count, kLowest);
+      else
+        for (int i = 0; i < t.count; ++i) to[i * p.out.token_stride] = kLowest;
     }
   }
 
