@@ -16,12 +16,12 @@ __global__ void __launch_bounds__(kAppendThreads)
     append_keys(const __grid_constant__ AppendProblem p) {
   using Load = GroupLoad<E>;
   constexpr int kGroups = kHeadDim / nvfp4::kGroup;
-  wait_for_previous();
-  release_next();
   const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * kAppendThreads + threadIdx.x;
   const int g = static_cast<int>(thread % kGroups);
   const std::int64_t row = thread / kGroups, n = row / p.heads, head = row - n * p.heads;
   const bool exists = n < p.count;
+  wait_for_previous();
+  release_next();
 
   typename Load::Raw raw;
   std::int64_t slot = -1;

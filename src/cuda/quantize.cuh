@@ -163,14 +163,14 @@ __global__ void __launch_bounds__(kQuantizeThreads)
     quantize_tiles(const __grid_constant__ QuantizeProblem p) {
   using Load = GroupLoad<E>;
   constexpr int kStep = kQuantizeThreads / kTileGroups;
-  wait_for_previous();
-  release_next();
   const std::int64_t groups = p.columns / nvfp4::kGroup;
   const std::int64_t column_tiles = (groups + kTileGroups - 1) / kTileGroups;
   const std::int64_t row_tile = blockIdx.x / column_tiles,
                      column_tile = blockIdx.x - row_tile * column_tiles;
   const std::int64_t group = column_tile * kTileGroups + threadIdx.x % kTileGroups;
   const std::int64_t first_row = row_tile * (kStep * Each) + threadIdx.x / kTileGroups;
+  wait_for_previous();
+  release_next();
 
   typename Load::Raw raw[Each];
   const std::uint8_t* from =
