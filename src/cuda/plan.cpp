@@ -50,6 +50,11 @@ void use_cells(const ScoreProblem& p, const ScoreTuning& tuning, const DeviceInf
   if (k.tile.rows > tuning.cell_rows || (k.tile.passes > 1 && !tuning.cells_fold_all) ||
       batch == 0 || columns != p.max_k_tiles || tiles * k.tile.units > kMaxCells)
     return;
+  // Cells take a block's first key as 32 bits.
+  constexpr std::int64_t kReach = 1 << 24;
+  if (p.block_start >= kReach || p.block_step >= kReach ||
+      p.block_start + columns * p.block_step >= kReach)
+    return;
   const std::int64_t cells = columns * batch * tiles * k.tile.units;
   if (cells > device.sms * 20) return;
   k.schedule = Schedule::cells;

@@ -143,6 +143,15 @@ void lengths_and_causality(List& l) {
   l.add("block_subset_beyond_the_keys", with(paged({2}, {300}), [](ScoreSpec& s) {
           s.block_start = 7, s.block_step = 4, s.max_k_tiles = 3;
         }));
+  for (std::int32_t tokens : {1, 2}) {  // block * 128 is beyond 32 bits
+    const std::string of = "_tokens_" + std::to_string(tokens);
+    l.add("blocks_from_2_to_the_26th" + of, with(paged({tokens}, {300}), [](ScoreSpec& s) {
+            s.block_start = std::int64_t{1} << 26, s.max_k_tiles = 3;
+          }));
+    l.add("every_2_to_the_26th_block" + of, with(paged({tokens}, {300}), [](ScoreSpec& s) {
+            s.block_step = std::int64_t{1} << 26, s.max_k_tiles = 70;
+          }));
+  }
   l.add("block_subset_of_rank_3_of_4", with(paged({2, 1}, {2000, 1100}), [](ScoreSpec& s) {
           s.block_start = 3, s.block_step = 4;
         }));
@@ -166,6 +175,29 @@ void lengths_and_causality(List& l) {
   l.add("key_prefix_that_falls", flat({2, 2, 1}, {200, 300, 100}), [](Problem& p) {
      i32(fp4(p).cu_seqlens_k, 2) = 100;
    }).checked_error = {"cu_seqlens_k"};
+}
+
+// One token a request at most: the decode step, for which back ends have short cuts, such as that
+// request b's token is b.
+void single_tokens(List& l) {
+  for (Types types : {Types::fp4_fp4, Types::f16_fp4, Types::bf16_fp4}) {
+    const std::string of = "_types_" + std::to_string(static_cast<int>(types));
+    l.add("single_tokens_beside_none" + of,
+          with(paged({1, 0, 1, 1, 0, 1}, {700, 90, 0, 129, 10, 1000}), [=](ScoreSpec& s) {
+            s.types = types, s.q_heads = 6, s.k_heads = 2, s.rows_before = 2, s.rows_after = 3;
+            s.strides = Strides::interleaved, s.offset = Offset::tensor, s.scale_pointers = true;
+          }));
+    std::vector<std::int32_t> q, k;
+    for (std::int32_t n = 0; n < 40; ++n) q.push_back(n % 5 != 3), k.push_back(n * 28);
+    l.add("single_tokens_of_many_requests" + of,
+          with(paged(q, k), [=](ScoreSpec& s) { s.types = types, s.q_heads = 8; }));
+  }
+  l.add("single_tokens_block_subset", with(paged({1, 1}, {2000, 1100}), [](ScoreSpec& s) {
+          s.block_start = 3, s.block_step = 4, s.max_k_tiles = 9;
+        }));
+  l.add("single_tokens_page_ids_out_of_range",
+        with(paged({1, 1}, {1300, 700}), [](ScoreSpec& s) { s.pages = Pages::out_of_range; }))
+      .checked_error = {"page_table"};
 }
 
 // Sets 16-bit elements of every query or key row.
@@ -239,6 +271,7 @@ void add_score_cases(std::vector<Case>& list) {
   layout_and_bounds(l);
   wide_groups(l);
   lengths_and_causality(l);
+  single_tokens(l);
   numbers(l);
 }
 
