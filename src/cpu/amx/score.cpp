@@ -1,15 +1,16 @@
 // Tiles of 16 query rows against tiles of 16 keys. Keys are unpacked on the way, while the first
-// rows are scored; further rows meet them in the second-level cache, two by two tiles at a time.
+// rows are scored; further rows meet them in the cache, two by two tiles at a time.
 //
 // Bound: a tile instruction takes 16 cycles, which is 512 operations a cycle (the byte dot product:
-// 146). For few rows it is the unpacking, on the vector ports meanwhile: for 16 keys 64 shuffles
-// that transpose them, and for 32 of their elements 4.75 operations: 12 cycles a key.
+// 146). For few rows it is the unpacking, on the vector ports meanwhile: for 16 keys 80 operations
+// that transpose them, and for 32 of their elements 4.75: 13 cycles a key by count, 17 measured.
 #if defined(__x86_64__)
 
 #include <cstddef>
 #include <cstring>
 
 #include "cpu/amx/layout.h"
+#include "cpu/amx/maxima.h"
 
 // The compilers' own macros do not say that a tile load reads memory.
 #define TILE_LOAD(N, FROM, STRIDE)                                                      \
@@ -99,63 +100,6 @@ KVSCOUT_AMX_INLINE void zero_sums(int first) {
     TILE_ZERO(1);
     TILE_ZERO(3);
   }
-}
-
-// The sixteen largest numbers of sixteen vectors, in order.
-KVSCOUT_AMX_INLINE __m512 maxima_of(const __m512* v) {
-  __m512 a[8], b[4], c[2];
-  KVSCOUT_UNROLL
-  for (int i = 0; i < 8; ++i)
-    a[i] = _mm512_max_ps(_mm512_unpacklo_ps(v[2 * i], v[2 * i + 1]),
-                         _mm512_unpackhi_ps(v[2 * i], v[2 * i + 1]));  // rows 2i, 2i+1 in turn
-  KVSCOUT_UNROLL
-  for (int i = 0; i < 4; ++i) {
-    const __m512d x = _mm512_castps_pd(a[2 * i]), y = _mm512_castps_pd(a[2 * i + 1]);
-    b[i] = _mm512_max_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)),
-                         _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));  // rows 4i .. 4i+3 a block
-  }
-  KVSCOUT_UNROLL
-  for (int i = 0; i < 2; ++i)
-    c[i] = _mm512_max_ps(_mm512_shuffle_f32x4(b[2 * i], b[2 * i + 1], 0x88),
-                         _mm512_shuffle_f32x4(b[2 * i], b[2 * i + 1], 0xDD));
-  return _mm512_max_ps(_mm512_shuffle_f32x4(c[0], c[1], 0x88),
-                       _mm512_shuffle_f32x4(c[0], c[1], 0xDD));
-}
-
-// The maxima so far of rows [first, first + count) and their sums against chunks c .. c +
-// kChunks-1, which lie in sums[0 ..]. A NaN is never larger.
-template <int kCount, bool kMasked>
-KVSCOUT_AMX_INLINE void take(KeyBlock::Vector& v, int first, int count, int c,
-                             const std::int32_t* visible) {
-  const __m512i key = _mm512_add_epi32(
-      _mm512_setr_epi32(0, 32, 64, 96, 1, 33, 65, 97, 2, 34, 66, 98, 3, 35, 67, 99),
-      _mm512_set1_epi32(4 * c));
-  KVSCOUT_UNROLL
-  for (int r = first; r < first + count; ++r) {
-    __m512 best = _mm512_load_ps(v.maxima[r]);
-    const int from = kCount == 1 ? c % 2 : 0;
-    KVSCOUT_UNROLL
-    for (int n = 0; n < kCount; ++n) {
-      const __m512 x = _mm512_load_ps(v.sums[from + n].of[r]);
-      if (kMasked) {
-        const __m512i of_row = _mm512_set1_epi32(visible[r] - 4 * n);
-        best = _mm512_mask_max_ps(best, _mm512_cmpgt_epi32_mask(of_row, key), x, best);
-      } else {
-        best = _mm512_max_ps(x, best);
-      }
-    }
-    _mm512_store_ps(v.maxima[r], best);
-  }
-}
-
-KVSCOUT_AMX_INLINE void start(KeyBlock::Vector& v) {
-  for (int r = 0; r < kRows; ++r) _mm512_store_ps(v.maxima[r], _mm512_set1_ps(-__builtin_inff()));
-}
-KVSCOUT_AMX_INLINE void finish(const KeyBlock::Vector& v, float* best) {
-  __m512 rows[kRows];
-  KVSCOUT_UNROLL
-  for (int r = 0; r < kRows; ++r) rows[r] = _mm512_load_ps(v.maxima[r]);
-  _mm512_storeu_ps(best, maxima_of(rows));
 }
 
 // Tiles of group g of chunk c against one or two vectors. A tile load that meets stores of the same

@@ -19,8 +19,8 @@ namespace {
 bool cpu_has_it() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
-  constexpr unsigned kBf16 = 1u << 22, kFp16 = 1u << 23, kTile = 1u << 24;
-  return (d & kBf16) && (d & kFp16) && (d & kTile);
+  constexpr unsigned kBf16 = 1u << 22, kFp16 = 1u << 23, kTile = 1u << 24, kVbmi2 = 1u << 6;
+  return (d & kBf16) && (d & kFp16) && (d & kTile) && (c & kVbmi2);
 }
 
 bool allowed() {
