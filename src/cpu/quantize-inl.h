@@ -102,12 +102,17 @@ HWY_INLINE void store_bytes(VU32 a, VU32 b, VU32 c, VU32 d, std::uint8_t* out) {
   hn::StoreU(hn::Xor(hn::BitCast(d8, sorted), hn::Set(d8, std::uint8_t{0x44})), d8, out);
 }
 
+// Bytes to ask for ahead. One line of each eight with its scales and the others with its codes: all
+// at once would fill the line buffers and leave them idle while codes are made.
+inline constexpr int kBytesAhead = 4096;
+
 // Eight groups, the first of which is group `first` of those of `multiplier`.
 template <Element kType, bool kClamp>
 HWY_INLINE void codes_of_eight(const std::uint8_t* row, const float* multiplier, int first,
                                std::uint8_t* codes) {
   const DF df;
   constexpr int kVectors = 64 / kLanes;  // of pairs
+  for (int b = 64; b < 8 * kGroupBytes<kType>; b += 64) __builtin_prefetch(row + kBytesAhead + b);
   HWY_UNROLL(4)
   for (int v = 0; v < kVectors; v += 4) {
     VU32 bytes[4];
@@ -196,7 +201,6 @@ template <Element kType>
 HWY_INLINE void quantize_groups(const std::uint8_t* row, std::int64_t groups, float global,
                                 std::uint8_t* codes, std::uint8_t* scales) {
   constexpr std::int64_t kBytes = kGroupBytes<kType>;
-  constexpr int kAhead = 4096;  // bytes: reading comes in bursts
   const float inverse_global = 1.0f / global;
   while (groups >= 8) {
     const int count = groups < kMostGroups ? static_cast<int>(groups / 8 * 8) : kMostGroups;
@@ -206,7 +210,8 @@ HWY_INLINE void quantize_groups(const std::uint8_t* row, std::int64_t groups, fl
     for (int g = 0; g < count; g += kScaleGroups) {
       const std::uint8_t* first = row + g * kBytes;
       const std::uint8_t* next = g + 8 < count ? first + 8 * kBytes : first;
-      for (int b = 0; b < kScaleGroups * kBytes; b += 64) __builtin_prefetch(first + kAhead + b);
+      for (int b = 0; b < kScaleGroups * kBytes; b += 8 * kBytes)
+        __builtin_prefetch(first + kBytesAhead + b);
       small &= scales_of_groups<kType>(first, next, global, inverse_global, s.largest + g,
                                        s.multiplier + g, bytes + g);
     }
