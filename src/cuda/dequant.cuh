@@ -74,12 +74,13 @@ __device__ __forceinline__ std::uint32_t f16x2_to_bf16x2(std::uint32_t h) {
 // Factors that the compiler must not turn into shifts and additions: those share a pipe with the
 // masks, and that pipe is the one that streaming keys would wait for (7 instead of 11 instructions
 // there for 8 elements).
-static __constant__ std::uint32_t kUp[7] = {512, 2, 0x20000020, 0x70007000, 0x70007000, 64, 4};
+static __constant__ std::uint32_t kUp[8] = {512, 2, 0x20000020, 0x70007000, 0x70007000, 64, 4, 32};
 
 // Eight e2m1 codes times one half of a pair of scales. (An operand of a half multiplication is
 // either half of a register at no cost.) `Short`: 13 instead of 15 instructions (bf16: 17 instead
 // of 19) for three registers of constants, which kernels on wgmma do not have.
-template <bool Bf16, bool Short>
+// `Shifts`: 14 instructions, of which the multiplier gets less.
+template <bool Bf16, bool Short, bool Shifts = false>
 __device__ __forceinline__ void unpack_e2m1(std::uint32_t w, std::uint32_t pair, int half,
                                             std::uint32_t* h) {
   const std::uint32_t scale = broadcast_half<Bf16>(pair, half);
@@ -104,7 +105,13 @@ __device__ __forceinline__ void unpack_e2m1(std::uint32_t w, std::uint32_t pair,
     // not on the pipe that logic uses.
     const std::uint32_t even = w & 0x0F0F0F0Fu;
     std::uint32_t low, high;
-    if constexpr (Short) {
+    if constexpr (Short && Shifts) {
+      // Odd codes, already in the upper halves of their bytes: to the right with an addition is one
+      // instruction (LEA.HI).
+      const std::uint32_t odd = w & 0xF0F0F0F0u;
+      low = odd * kUp[7] + 0x70007000u;
+      high = (odd >> 3) + 0x70007000u;
+    } else if constexpr (Short) {
       // Odd codes, already in the upper halves of their bytes, move by 5 to the left and by 3 to
       // the right in one product of 64 bits.
       asm("mad.lo.cc.u32 %0, %2, %3, %4; madc.hi.u32 %1, %2, %3, %5;"
@@ -151,6 +158,17 @@ struct Operands {
   static constexpr float kRepair =
       (kKeyScales ? kRepairOne : 1.0f) * (kQueryScales ? kRepairOne : 1.0f);
 
+  static constexpr bool kShifts = requires { A::kShifts; };  // of unpack_e2m1
+
+  // Four e4m3 bytes as two fp16x2.
+  static __device__ __forceinline__ void e4m3x4(std::uint32_t bytes, std::uint32_t& low,
+                                                std::uint32_t& high) {
+    if constexpr (requires { A::e4m3x4(bytes, low, high); })
+      A::e4m3x4(bytes, low, high);
+    else
+      low = A::e4m3x2(bytes), high = A::e4m3x2(bytes >> 16);
+  }
+
   struct Raw {
     uint4 v[kKeyLoads];
   };
@@ -167,7 +185,7 @@ struct Operands {
       // The format is unsigned: bit 7 goes.
       const std::uint32_t four =
           permute_bytes(word[0], word[1], c & 1 ? 0x7632 : 0x5410) & 0x7F7F7F7Fu;
-      s[0] = A::e4m3x2(four), s[1] = A::e4m3x2(four >> 16);
+      e4m3x4(four, s[0], s[1]);
       if constexpr (kBf16)
         for (Scale& x : s) x = multiply2<true>(f16x2_to_bf16x2(x), 0x7A807A80u);
     }
@@ -177,12 +195,12 @@ struct Operands {
   template <bool Short = true>
   static __device__ __forceinline__ void quarter(const Raw& raw, Scale s, int i, std::uint32_t* h) {
     if constexpr (K == Element::e2m1) {
-      unpack_e2m1<kBf16, Short>(word_of(raw.v[0], i), s, i / 2, h);
+      unpack_e2m1<kBf16, Short, kShifts>(word_of(raw.v[0], i), s, i / 2, h);
     } else if constexpr (K == Element::e4m3) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         const std::uint32_t w = word_of(raw.v[i / 2], i % 2 * 2 + j);
-        h[2 * j] = A::e4m3x2(w), h[2 * j + 1] = A::e4m3x2(w >> 16);
+        e4m3x4(w, h[2 * j], h[2 * j + 1]);
         if constexpr (kBf16)
           h[2 * j] = f16x2_to_bf16x2(h[2 * j]), h[2 * j + 1] = f16x2_to_bf16x2(h[2 * j + 1]);
       }

@@ -18,8 +18,8 @@ struct ScoreEntry {
   int shared_bytes = 0;
 };
 
-// Queries in registers.
-template <class Ops>
+// Queries in registers. `Streams`: Schedule::stream of fewer than 32 rows, too.
+template <class Ops, bool Streams = true>
 ScoreEntry register_entry(const ScoreKernel& k) {
   if (k.schedule == Schedule::unaligned) return {score_unaligned<Ops>, 0};
   if (k.schedule == Schedule::cells) {
@@ -27,9 +27,11 @@ ScoreEntry register_entry(const ScoreKernel& k) {
       if (k.tile.rows == 16) return {score_cells<Ops, 2>, 0};
     return {score_cells<Ops, 1>, 0};
   }
-  if (k.tile.rows == 8) return {score_stream<Ops, 1>, stream_bytes<Ops>()};
-  if constexpr (Ops::kKeyScales)
-    if (k.tile.rows == 16) return {score_stream<Ops, 2>, stream_bytes<Ops>()};
+  if constexpr (Streams) {
+    if (k.tile.rows == 8) return {score_stream<Ops, 1>, stream_bytes<Ops>()};
+    if constexpr (Ops::kKeyScales)
+      if (k.tile.rows == 16) return {score_stream<Ops, 2>, stream_bytes<Ops>()};
+  }
   return {score_stream<Ops, 4>, stream_bytes<Ops>()};
 }
 

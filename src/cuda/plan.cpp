@@ -123,7 +123,7 @@ ScorePlan plan_score(const ScoreProblem& p, const ScoreTuning& tuning, const Dev
     } else {
       k = kernel_of(p, Schedule::stream, register_rows,
                     device.sms * tuning.register_blocks_per_sm(register_rows),
-                    tuning.stream_threads);
+                    register_rows == 32 ? tuning.stream_threads_32 : tuning.stream_threads);
       use_cells(p, tuning, device, k);
     }
     return plan;
@@ -149,9 +149,9 @@ ScorePlan plan_score(const ScoreProblem& p, const ScoreTuning& tuning, const Dev
     ScoreProblem bounded = p;
     bounded.requests.max_seqlen_q = short_tokens;
     const int short_rows = p.k.type == Element::e2m1 ? 16 : kMaxRegisterRows;
-    plan.kernel[1] =
-        kernel_of(bounded, Schedule::stream, short_rows,
-                  device.sms * tuning.register_blocks_per_sm(short_rows), tuning.stream_threads);
+    plan.kernel[1] = kernel_of(bounded, Schedule::stream, short_rows,
+                               device.sms * tuning.register_blocks_per_sm(short_rows),
+                               short_rows == 32 ? tuning.stream_threads_32 : tuning.stream_threads);
     plan.kernels = 2;
   }
   return plan;

@@ -44,6 +44,7 @@ cuda::ScorePlan plan_score(const ScoreProblem& p, const cuda::DeviceInfo& device
                                  .blocks_per_sm_32 = blocks,
                                  .shared_blocks_per_sm = 2,
                                  .stream_threads = cuda::kThreads,
+                                 .stream_threads_32 = cuda::kThreads,
                                  .cell_rows = 32,
                                  .cells_fold_all = true,
                                  .overlaps = true};

@@ -1,0 +1,152 @@
+// What a warp of the streaming schedule has under way, and how it asks for it: 4 KB of keys in 32
+// registers, by plain 16-byte loads.
+#pragma once
+
+#include "cuda/mma.cuh"
+
+namespace kvscout::sm90 {
+
+using namespace cuda;
+
+// A unit: half a block of e2m1, a quarter of e4m3, an eighth of 16-bit keys. Its groups of 16 keys
+// are multiplied `kStep` at a time, and what a step leaves free is loaded anew at once.
+template <class Ops, int Tiles>
+struct Unit {
+  static constexpr int kGroupsOf = 4 / Ops::kKeyLoads, kOf = kGroups / kGroupsOf;
+  static constexpr int kStep = Tiles == 1 && kGroupsOf > 1 ? 2 : 1;
+  static constexpr int kSteps = kGroupsOf / kStep;
+  static constexpr int kRowBytes = 64 * Ops::kKeyLoads;
+
+  // First row of group g of unit u.
+  static __device__ __forceinline__ int row(int u, int g) {
+    return row_of_group(u * kGroupsOf) + g * 32;
+  }
+};
+
+// What a warp is at. In shared memory, so that it takes no registers in the inner loop.
+template <int Tiles>
+struct Position {
+  Segment segment;
+  int begin, end;    // the warp's units, counted from the first block of the thread block
+  int at;            // those before it are done
+  int first, units;  // of the segment, counted from the block of its first column
+  int pass;
+  float scale;
+  HeadChunk heads;
+  // The keys of a block lie at keys + index * key_stride: index is its page, or its number.
+  const std::uint8_t *keys, *scales;
+  std::int64_t key_stride;
+  unsigned scale_stride, first_scale;  // first_scale: flat, the first row's place in its tile
+  const std::int32_t* table;
+  int seen_by_all;  // keys that every row of the tile sees
+  // By row (by token where heads fold): keys that are seen; the warp's share of a block that an
+  // earlier warp began, and of one that a later warp goes on with; rows on the way to a fold.
+  int limits[Tiles * 8];
+  float* targets[Tiles * 8];
+  float joined[Tiles * 8], begun[Tiles * 8], rows[Tiles * 8];
+};
+
+// The block that is being loaded, as a lane sees it.
+struct Source {
+  const std::uint8_t *keys, *scales;  // its row 0 of the block; paged: its first word of scales
+  int block;
+  bool exists;  // false: the page id lies outside the pool
+  bool dense;   // whole, rows one after the other
+};
+
+// The last row of a block that may be read.
+template <int Tiles>
+__device__ __forceinline__ int last_row(const ScoreParams& p, const Position<Tiles>& here,
+                                        int block) {
+  return p.paged ? kBlock - 1 : least(here.segment.rows.k_count - block * kBlock, kBlock) - 1;
+}
+
+// The scales of a unit, by groups of 16 keys: a lane's words of rows r and r + 8.
+template <class Ops, int Tiles>
+__device__ __forceinline__ void load_words(const ScoreParams& p, const Position<Tiles>& here,
+                                           const Source& from, int u, int lane,
+                                           std::uint32_t (&word)[4][2]) {
+  if (__builtin_expect(p.paged, 1)) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const uint4 v = load_streaming(from.scales + u * 256 + h * 128);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) word[j][h] = word_of(v, j);
+    }
+    return;
+  }
+  const int last = last_row(p, here, from.block);
+#pragma unroll
+  for (int j = 0; j < 4; ++j)
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int r = least(Unit<Ops, Tiles>::row(u, j) + lane / 4 + 8 * h, last);
+      const unsigned row = here.first_scale + static_cast<unsigned>(r) * p.k_heads;
+      word[j][h] = load_word<true>(from.scales + (row / kBlock * scale_layout::kPageBytes +
+                                                  row % 32 * 16 + row / 32 % 4 * 4));
+    }
+}
+
+// The keys of one step of a unit. Rows past the last are read as the last.
+template <class Ops, int Tiles>
+__device__ __forceinline__ void load_step(const ScoreParams& p, const Position<Tiles>& here,
+                                          const Source& from, int u, int step, int lane,
+                                          typename Ops::Raw (*raw)[2]) {
+  using U = Unit<Ops, Tiles>;
+  const auto load = [&](auto row_at) {
+#pragma unroll
+    for (int g = step * U::kStep; g < (step + 1) * U::kStep; ++g)
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+#pragma unroll
+        for (int i = 0; i < Ops::kKeyLoads; ++i)
+          raw[g][h].v[i] = load_streaming(row_at(32 * g + 8 * h) + 64 * i);
+  };
+  if (__builtin_expect(from.dense, 1)) {
+    const std::uint8_t* row = from.keys + U::row(u, 0) * U::kRowBytes;
+    load([&](int n) { return row + n * U::kRowBytes; });
+  } else {
+    const int own = lane / 4, last = last_row(p, here, from.block) - own;
+    const std::int64_t stride = static_cast<int>(p.k_token_stride);
+    load([&](int n) { return from.keys + least(U::row(u, 0) + n, last) * stride; });
+  }
+}
+
+// The queries of a tile, and where row n of it (or, with heads reduced, token n) is written. As in
+// keys.cuh, in the form that the GPU ran.
+template <class Ops, int Tiles>
+__device__ __forceinline__ void stream_queries(const ScoreParams& p, const Segment& s,
+                                               const HeadChunk& heads, int lane,
+                                               QueryFragments<Tiles>& q) {
+  const auto fetch = [&](int n, int c) -> typename Ops::RawQuery {
+    const RowPlace at = place_of_row(p.tile, n);
+    if (at.head >= heads.heads || at.token >= s.tokens) return {};
+    const std::int64_t token = static_cast<std::int64_t>(s.rows.q_begin) + s.first + at.token;
+    const std::int64_t head = heads.first_head + at.head;
+    const std::uint8_t* row = p.q + token * p.q_token_stride + head * p.q_head_stride;
+    const std::uint8_t* scales =
+        Ops::kQueryScales ? p.q_scale + scale_layout::row_128x4(token * p.q_heads + head) : nullptr;
+    return Ops::fetch_query(row, scales, c, [](const std::uint8_t* a) {
+      return __ldg(reinterpret_cast<const uint4*>(a));
+    });
+  };
+#pragma unroll
+  for (int t = 0; t < Tiles; ++t)
+    Ops::unpack_query(fetch(t * 8 + lane / 4, lane % 4), lane % 4, q[t]);
+}
+__device__ __forceinline__ float* stream_target(const ScoreParams& p, const Segment& s,
+                                                const HeadChunk& heads, int n) {
+  std::int64_t head = s.unit;
+  int token = n;
+  if (!p.folds) {
+    const RowPlace at = place_of_row(p.tile, n);
+    if (at.head >= heads.heads) return nullptr;
+    head = heads.first_head + at.head;
+    token = at.token;
+  }
+  if (token >= s.tokens) return nullptr;
+  const std::int64_t t = s.rows.q_begin + s.first + token - p.range_begin;
+  return p.out + head * p.out_head_stride + t * p.out_token_stride;
+}
+
+}  // namespace kvscout::sm90
