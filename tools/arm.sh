@@ -10,20 +10,20 @@ for needed in aarch64-linux-gnu-g++ qemu-aarch64 dpkg-deb; do
 done
 arm=$PWD/build/arm root=$PWD/build/arm/root
 
-if ! [ -e "$root/complete" ]; then
-  # An apt of its own: the same sources, another architecture, no change to the system.
-  mkdir -p "$arm/apt/lists/partial" "$arm/apt/cache/archives/partial" "$root"
-  : >"$arm/apt/status"
-  apt=(-qq -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o Dir::State::status="$arm/apt/status"
+# An apt of its own: the same sources, another architecture, no change to the system.
+fetch() {
+  mkdir -p "$arm/apt/lists/partial" "$arm/apt/cache/archives/partial" "$root" && : >"$arm/apt/status" || return
+  local apt=(-qq -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o Dir::State::status="$arm/apt/status"
     -o Dir::State::lists="$arm/apt/lists" -o Dir::Cache="$arm/apt/cache" -o APT::Sandbox::User=root)
-  apt-get "${apt[@]}" update
-  packages=(libtbb-dev libgtest-dev libfmt-dev nlohmann-json3-dev librapidcheck-dev libhwy-dev)
+  local packages=(libtbb-dev libgtest-dev libfmt-dev nlohmann-json3-dev librapidcheck-dev libhwy-dev) shared package
+  apt-get "${apt[@]}" update || return
   # Their shared libraries, whose names have versions.
   mapfile -t shared < <(apt-cache "${apt[@]}" depends --recurse "${packages[@]}" | sed -nE 's/^ *Depends: (lib(fmt|hwy|tbb)[^ :]*)$/\1/p' | sort -u)
-  (cd "$arm/apt" && apt-get "${apt[@]}" download "${packages[@]}" "${shared[@]}")
-  for package in "$arm"/apt/*.deb; do dpkg-deb -x "$package" "$root"; done
+  (cd "$arm/apt" && apt-get "${apt[@]}" download "${packages[@]}" "${shared[@]}") || return
+  for package in "$arm"/apt/*.deb; do dpkg-deb -x "$package" "$root" || return; done
   touch "$root/complete"
-fi
+}
+[ -e "$root/complete" ] || fetch || { echo "libraries for arm64 cannot be had here"; exit 77; }
 
 cat >"$arm/toolchain.cmake" <<TEXT
 set(CMAKE_SYSTEM_NAME Linux)

@@ -13,12 +13,15 @@
 #include "cpu/amx/maxima.h"
 
 // The compilers' own macros do not say that a tile load reads memory.
-#define TILE_LOAD(N, FROM, STRIDE)                                                      \
-  asm volatile("tileloadd (%0,%1,1), %%tmm" #N ::"r"(FROM), "r"(std::ptrdiff_t{STRIDE}) \
-               : "memor"                                                                \
-                 "y")
-#define TILE_STORE(N, TO, STRIDE)                                                         \
-  asm volatile("tilestored %%tmm" #N ", (%0,%1,1)" ::"r"(TO), "r"(std::ptrdiff_t{STRIDE}) \
+#define TILE_LOAD(N, FROM, STRIDE)                      \
+  asm volatile("tileloadd (%0,%1,1), %%tmm" #N          \
+               :                                        \
+               : "r"(FROM), "r"(std::ptrdiff_t{STRIDE}) \
+               : "memory")
+#define TILE_STORE(N, TO, STRIDE)                     \
+  asm volatile("tilestored %%tmm" #N ", (%0,%1,1)"    \
+               :                                      \
+               : "r"(TO), "r"(std::ptrdiff_t{STRIDE}) \
                : "memory")
 #define TILE_ZERO(N) asm volatile("tilezero %%tmm" #N ::)
 #define TILE_PRODUCT(C, A, B) asm volatile("tdpbf16ps %%tmm" #B ", %%tmm" #A ", %%tmm" #C ::)
