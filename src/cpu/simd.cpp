@@ -1,8 +1,15 @@
 // The kernels of every instruction set that Highway knows, from one source, as tables.
 // No sizeless vectors here: on Arm the NEON code serves. Newer versions of Highway split AVX-512
 // and NEON further; what that would bring is in vnni.cpp.
-#define HWY_DISABLED_TARGETS \
-  (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV | KVSCOUT_SPLIT_TARGETS)
+// Sanitized builds leave SSE4 to SSSE3, whose source and width it shares.
+#define HWY_DISABLED_TARGETS                                                           \
+  (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV | KVSCOUT_SPLIT_TARGETS | \
+   KVSCOUT_SPARED_TARGETS)
+#ifdef KVSCOUT_SANITIZED
+#define KVSCOUT_SPARED_TARGETS HWY_SSE4
+#else
+#define KVSCOUT_SPARED_TARGETS 0
+#endif
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/simd.cpp"
 // clang-format off
