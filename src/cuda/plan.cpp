@@ -123,7 +123,7 @@ ScorePlan plan_score(const ScoreProblem& p, const ScoreTuning& tuning, const Dev
     } else {
       k = kernel_of(p, Schedule::stream, register_rows,
                     device.sms * tuning.register_blocks_per_sm(register_rows),
-                    register_rows == 32 ? tuning.stream_threads_32 : tuning.stream_threads);
+                    tuning.stream_threads_of(register_rows));
       use_cells(p, tuning, device, k);
     }
     return plan;
@@ -151,7 +151,7 @@ ScorePlan plan_score(const ScoreProblem& p, const ScoreTuning& tuning, const Dev
     const int short_rows = p.k.type == Element::e2m1 ? 16 : kMaxRegisterRows;
     plan.kernel[1] = kernel_of(bounded, Schedule::stream, short_rows,
                                device.sms * tuning.register_blocks_per_sm(short_rows),
-                               short_rows == 32 ? tuning.stream_threads_32 : tuning.stream_threads);
+                               tuning.stream_threads_of(short_rows));
     plan.kernels = 2;
   }
   return plan;

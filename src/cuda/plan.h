@@ -78,7 +78,8 @@ struct ScoreTuning {
     return rows == 8 ? blocks_per_sm_8 : rows == 16 ? blocks_per_sm_16 : blocks_per_sm_32;
   }
   int shared_blocks_per_sm = 1;
-  int stream_threads = kStreamThreads, stream_threads_32 = kStreamThreads;  // 32: of 32 rows
+  int stream_threads = kStreamThreads, stream_threads_32 = kStreamThreads;
+  int stream_threads_of(int rows) const { return rows == 32 ? stream_threads_32 : stream_threads; }
   int cell_rows = 16;           // most rows of a tile that cells take
   bool cells_fold_all = false;  // cells take several passes, too
   bool has_warpgroup = false;

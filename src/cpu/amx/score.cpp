@@ -56,14 +56,6 @@ KVSCOUT_AMX_INLINE __m512i block_of_rows(const std::uint8_t* row, std::int64_t s
   x = _mm512_inserti32x4(x, at(2 * stride), 2);
   return _mm512_inserti32x4(x, at(3 * stride), 3);
 }
-KVSCOUT_AMX_INLINE void dwords_of_block(__m512i a, __m512i b, __m512i c, __m512i d, __m512i* out) {
-  const __m512i ab0 = _mm512_unpacklo_epi32(a, b), ab1 = _mm512_unpackhi_epi32(a, b);
-  const __m512i cd0 = _mm512_unpacklo_epi32(c, d), cd1 = _mm512_unpackhi_epi32(c, d);
-  out[0] = _mm512_unpacklo_epi64(ab0, cd0);
-  out[1] = _mm512_unpackhi_epi64(ab0, cd0);
-  out[2] = _mm512_unpacklo_epi64(ab1, cd1);
-  out[3] = _mm512_unpackhi_epi64(ab1, cd1);
-}
 
 // Eight pairs of a group from its two dwords.
 template <bool kNans>
@@ -151,9 +143,10 @@ KVSCOUT_AMX void unpack_and_score(const QueryTile* q, KeyBlock& b, const std::in
       __m512i dwords[4], scales;
       if (more) {
         const std::uint8_t* first = rows + 16 * i;
-        dwords_of_block(block_of_rows(first, stride), block_of_rows(first + 32 * stride, stride),
-                        block_of_rows(first + 64 * stride, stride),
-                        block_of_rows(first + 96 * stride, stride), dwords);
+        vnni::dwords_of_block(block_of_rows(first, stride),
+                              block_of_rows(first + 32 * stride, stride),
+                              block_of_rows(first + 64 * stride, stride),
+                              block_of_rows(first + 96 * stride, stride), dwords);
         scales =
             _mm512_and_si512(_mm512_loadu_si512(source.scales + i / 2 * 512 + c * 64), seven_bits);
         store_group<kNans>(dwords, scales, 2 * i, b.chunk[c]);

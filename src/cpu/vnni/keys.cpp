@@ -26,16 +26,6 @@ KVSCOUT_VNNI_INLINE void blocks_of_rows(const std::uint8_t* row, std::int64_t st
   out[3] = _mm512_shuffle_i32x4(y, w, 0xDD);
 }
 
-// The same block of keys r + 32q, q = 0 .. 3 -> its four dwords, lanes in the order of the scales.
-KVSCOUT_VNNI_INLINE void dwords_of_block(__m512i a, __m512i b, __m512i c, __m512i d, __m512i* out) {
-  const __m512i ab0 = _mm512_unpacklo_epi32(a, b), ab1 = _mm512_unpackhi_epi32(a, b);
-  const __m512i cd0 = _mm512_unpacklo_epi32(c, d), cd1 = _mm512_unpackhi_epi32(c, d);
-  out[0] = _mm512_unpacklo_epi64(ab0, cd0);
-  out[1] = _mm512_unpackhi_epi64(ab0, cd0);
-  out[2] = _mm512_unpacklo_epi64(ab1, cd1);
-  out[3] = _mm512_unpackhi_epi64(ab1, cd1);
-}
-
 // The scales of group g from the four bytes of each lane.
 template <bool kNan>
 KVSCOUT_VNNI_INLINE __m512 scales_of(__m512i bytes, int g) {

@@ -90,4 +90,15 @@ KVSCOUT_VNNI void pack(const QuerySource& source, void* vector);
 void score_keys(const void* tile, int rows, const KeySource& source, const std::int32_t* visible,
                 float* best);
 
+// Sixteen bytes each of keys r + 32q, q = 0 .. 3, side by side, for four r -> their four dwords,
+// lanes in the order of the scales.
+KVSCOUT_VNNI_INLINE void dwords_of_block(__m512i a, __m512i b, __m512i c, __m512i d, __m512i* out) {
+  const __m512i ab0 = _mm512_unpacklo_epi32(a, b), ab1 = _mm512_unpackhi_epi32(a, b);
+  const __m512i cd0 = _mm512_unpacklo_epi32(c, d), cd1 = _mm512_unpackhi_epi32(c, d);
+  out[0] = _mm512_unpacklo_epi64(ab0, cd0);
+  out[1] = _mm512_unpackhi_epi64(ab0, cd0);
+  out[2] = _mm512_unpacklo_epi64(ab1, cd1);
+  out[3] = _mm512_unpackhi_epi64(ab1, cd1);
+}
+
 }  // namespace kvscout::cpu::vnni
