@@ -99,6 +99,19 @@ void TileScorer::pack() {
   }
 }
 
+// Where the page of a block lies. False: no such page.
+bool TileScorer::find_page(std::int64_t block, const std::uint8_t** rows,
+                           const std::uint8_t** scales) const {
+  const Keys& k = p_.k;
+  const Requests& r = p_.requests;
+  const std::int64_t page =
+      r.page_table[tile_.request * r.table_row_stride + block * r.table_column_stride];
+  if (page < 0 || page >= k.count) return false;
+  *rows = at(k.data, page * k.page_stride + tile_.kv * k.head_stride);
+  if (k.scale) *scales = k.scale + page * k.scale_page_stride + tile_.kv * scale_layout::kPageBytes;
+  return true;
+}
+
 // Where the keys of a block lie; copies what the kernels cannot use in place. False: no such page.
 bool TileScorer::find_keys(std::int64_t block, KeySource* source) {
   const Keys& k = p_.k;
@@ -106,16 +119,7 @@ bool TileScorer::find_keys(std::int64_t block, KeySource* source) {
   source->type = k.type;
   source->stride = k.token_stride;
   source->count = static_cast<int>(std::min<std::int64_t>(kBlock, span_.k_count - first));
-  if (k.paged) {
-    const Requests& r = p_.requests;
-    const std::int64_t page =
-        r.page_table[tile_.request * r.table_row_stride + block * r.table_column_stride];
-    if (page < 0 || page >= k.count) return false;
-    source->rows = at(k.data, page * k.page_stride + tile_.kv * k.head_stride);
-    if (k.scale)
-      source->scales = k.scale + page * k.scale_page_stride + tile_.kv * scale_layout::kPageBytes;
-    return true;
-  }
+  if (k.paged) return find_page(block, &source->rows, &source->scales);
   const std::int64_t token = span_.k_begin + first;
   source->rows = at(k.data, token * k.token_stride + tile_.kv * k.head_stride);
   if (!k.scale) return true;
@@ -152,13 +156,7 @@ void TileScorer::find_next(std::int64_t block, KeySource* source) const {
   const std::int64_t next = block + p_.block_step;
   if (next * kBlock >= span_.k_count) return;
   if (k.paged) {
-    const Requests& r = p_.requests;
-    const std::int64_t page =
-        r.page_table[tile_.request * r.table_row_stride + next * r.table_column_stride];
-    if (page < 0 || page >= k.count) return;
-    source->next_rows = at(k.data, page * k.page_stride + tile_.kv * k.head_stride);
-    source->next_scales =
-        k.scale + page * k.scale_page_stride + tile_.kv * scale_layout::kPageBytes;
+    find_page(next, &source->next_rows, &source->next_scales);
   } else if (k.heads == 1 && (span_.k_begin + next * kBlock) % kBlock == 0) {
     const std::int64_t token = span_.k_begin + next * kBlock;
     source->next_rows = at(k.data, token * k.token_stride + tile_.kv * k.head_stride);
