@@ -29,11 +29,16 @@ void place_scales(const QuantizeProblem& p, std::int64_t row, std::int64_t rows,
     std::memcpy(p.scales + row * groups + group, bytes, static_cast<std::size_t>(rows * count));
     return;
   }
-  // Four groups are neighbours in both tiled layouts.
+  // Four groups are neighbours in both tiled layouts, and rows of a run lie equally far apart.
   const std::int64_t step = scale_layout::offset(p.layout, 0, 4, groups);
-  for (const std::int64_t end = row + rows; row < end; ++row) {
+  const std::int64_t apart = scale_layout::offset(p.layout, 1, 0, groups);
+  const std::int64_t run = p.layout == SfLayout::layout_128x4 ? 32 : 8;
+  for (const std::int64_t end = row + rows; row < end;) {
+    const std::int64_t n = std::min(end - row, run - row % run);
     std::uint8_t* to = p.scales + scale_layout::offset(p.layout, row, group, groups);
-    for (std::int64_t g = 0; g < count; g += 4, to += step, bytes += 4) std::memcpy(to, bytes, 4);
+    for (std::int64_t g = 0; g < count; g += 4, to += step)
+      for (std::int64_t i = 0; i < n; ++i) std::memcpy(to + i * apart, bytes + i * count + g, 4);
+    row += n, bytes += n * count;
   }
 }
 
