@@ -1,9 +1,7 @@
-// nvfp4_quantize of one row, eight groups at a time: scales first (quantize_scales-inl.h), then
-// pairs of neighbours are multiplied and rounded to e2m1 (docs/format.md section 2, steps 5 to 7),
-// the first ones in one vector and the second ones in another, so that both land in their byte
-// without shuffles. Groups with NaN elements take the scalar way.
+// nvfp4_quantize of a run of groups: the scales and multipliers of many (quantize_scales-inl.h),
+// then their codes (quantize_codes-inl.h). Groups with NaN elements take the scalar way.
 //
-// Bound: on AVX-512, 7 vector instructions a group of bf16; memory beyond, 41 bytes a group.
+// Bound: vector instructions; memory beyond, 41 bytes a group of bf16.
 #include "cpu/kernels.h"
 
 #if defined(KVSCOUT_QUANTIZE_INL) == defined(HWY_TARGET_TOGGLE)
@@ -15,120 +13,15 @@
 
 #include <hwy/highway.h>
 
-#include <array>
 #include <cstring>
 
 #include "cpu/common-inl.h"
+#include "cpu/quantize_codes-inl.h"
 #include "cpu/quantize_scales-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kvscout::cpu {
 namespace HWY_NAMESPACE {
-
-// kLanes pairs of neighbours: magnitudes of the first and of the second ones, and their signs in
-// bits 3 and 7 (other bits: 0).
-struct Pairs {
-  VF even, odd;
-  VU32 signs;
-};
-template <Element kType>
-HWY_INLINE Pairs load_pairs(const std::uint8_t* x) {
-  const DF df;
-  const DU32 du;
-  if constexpr (kType == Element::f32) {
-    const auto* from = reinterpret_cast<const float*>(x);
-    const VF a = hn::LoadU(df, from), b = hn::LoadU(df, from + kLanes);
-    const VF even = hn::ConcatEven(df, b, a), odd = hn::ConcatOdd(df, b, a);
-    const VU32 low = hn::And(hn::ShiftRight<28>(hn::BitCast(du, even)), hn::Set(du, 8u));
-    const VU32 high = hn::And(hn::ShiftRight<24>(hn::BitCast(du, odd)), hn::Set(du, 0x80u));
-    return {hn::Abs(even), hn::Abs(odd), hn::Or(low, high)};
-  } else {
-    const VU32 w = hn::LoadU(du, reinterpret_cast<const std::uint32_t*>(x));
-    const VU32 magnitudes = hn::And(w, hn::Set(du, 0x7FFF7FFFu));
-    const VU32 signs = hn::Or(hn::And(hn::ShiftRight<12>(w), hn::Set(du, 8u)),
-                              hn::And(hn::ShiftRight<24>(w), hn::Set(du, 0x80u)));
-    if constexpr (kType == Element::bf16) {
-      return {hn::BitCast(df, hn::ShiftLeft<16>(magnitudes)),
-              hn::BitCast(df, hn::And(magnitudes, hn::Set(du, 0xFFFF0000u))), signs};
-    } else {
-      return {floats_of_f16_magnitudes(hn::And(magnitudes, hn::Set(du, 0xFFFFu))),
-              floats_of_f16_magnitudes(hn::ShiftRight<16>(magnitudes)), signs};
-    }
-  }
-}
-
-// Steps 5 and 6 for magnitudes below 7, or of any number with kClamp: e2m1 minus 4 in the lowest 16
-// bits, ties to even. Codes count halves up to 2, wholes from 2 to 4 and twos from 4 to 6. Adding
-// 2^23 - 2 leaves halves in the low bits of the sum below 2 and wholes from there, since it crosses
-// 2^23 there; adding 2^24 leaves twos; both round ties to even, too, and the smaller one is right.
-template <bool kClamp>
-HWY_INLINE VU32 codes_less_4(VF a) {
-  const DF df;
-  const DI16 d16;
-  if (kClamp) a = hn::Min(a, hn::Set(df, nvfp4::kMaxCode));
-  const VI16 fine = hn::BitCast(d16, hn::Add(a, hn::Set(df, 0x1p23f - 2)));
-  const VI16 twos = hn::BitCast(d16, hn::Add(a, hn::Set(df, 0x1p24f)));
-  return hn::BitCast(DU32(), hn::Min(fine, twos));
-}
-
-// The byte of each pair, its bits 0x44 inverted: low nibble = the first.
-template <bool kClamp>
-HWY_INLINE VU32 bytes_of(const Pairs& x, VF multiplier) {
-  const DU32 du;
-  const VU32 low = codes_less_4<kClamp>(hn::Mul(x.even, multiplier));
-  const VU32 high = codes_less_4<kClamp>(hn::Mul(x.odd, multiplier));
-  const VU32 codes = hn::Or(hn::And(low, hn::Set(du, 7u)), hn::ShiftLeft<4>(high));
-  return hn::Or(hn::And(codes, hn::Set(du, 0x77u)), x.signs);
-}
-
-// Four vectors with one such byte a lane, as the bytes of the format, in the order of the lanes.
-HWY_INLINE void store_bytes(VU32 a, VU32 b, VU32 c, VU32 d, std::uint8_t* out) {
-  const DU32 du;
-  const DU8 d8;
-  const VU32 ab = hn::Or(a, hn::ShiftLeft<8>(b));
-  const VU32 all = hn::Or(ab, hn::Or(hn::ShiftLeft<16>(c), hn::ShiftLeft<24>(d)));
-  alignas(16) static constexpr std::uint8_t kTransposed[16] = {0, 4, 8,  12, 1, 5, 9,  13,
-                                                               2, 6, 10, 14, 3, 7, 11, 15};
-  const auto order = hn::LoadDup128(d8, kTransposed);
-  const VU32 dwords = hn::BitCast(du, hn::TableLookupBytes(hn::BitCast(d8, all), order));
-  constexpr int kBlocks = kLanes / 4;  // dword n of block i belongs to vector n
-  alignas(64) static constexpr auto kPlace = [] {
-    std::array<std::int32_t, kLanes> place{};
-    for (int i = 0; i < kLanes; ++i) place[i] = i % kBlocks * 4 + i / kBlocks;
-    return place;
-  }();
-  const VU32 sorted =
-      kBlocks == 1 ? dwords : hn::TableLookupLanes(dwords, hn::SetTableIndices(du, kPlace.data()));
-  hn::StoreU(hn::Xor(hn::BitCast(d8, sorted), hn::Set(d8, std::uint8_t{0x44})), d8, out);
-}
-
-// Bytes to ask for ahead. One line of each eight with its scales and the others with its codes: all
-// at once would fill the line buffers and leave them idle while codes are made.
-inline constexpr int kBytesAhead = 4096;
-
-// Eight groups, the first of which is group `first` of those of `multiplier`.
-template <Element kType, bool kClamp>
-HWY_INLINE void codes_of_eight(const std::uint8_t* row, const float* multiplier, int first,
-                               std::uint8_t* codes) {
-  const DF df;
-  constexpr int kVectors = 64 / kLanes;  // of pairs
-  for (int b = 64; b < 8 * kGroupBytes<kType>; b += 64) __builtin_prefetch(row + kBytesAhead + b);
-  HWY_UNROLL(4)
-  for (int v = 0; v < kVectors; v += 4) {
-    VU32 bytes[4];
-    HWY_UNROLL(4)
-    for (int i = 0; i < 4; ++i) {
-      const int group = first + (v + i) * kLanes / 8;
-      VF factor = hn::Set(df, multiplier[place_of<kType>(group)]);
-      if constexpr (kLanes == 16)
-        factor = hn::IfThenElse(hn::FirstN(df, 8), factor,
-                                hn::Set(df, multiplier[place_of<kType>(group + 1)]));
-      bytes[i] = bytes_of<kClamp>(
-          load_pairs<kType>(row + (v + i) * kLanes * (kType == Element::f32 ? 8 : 4)), factor);
-    }
-    store_bytes(bytes[0], bytes[1], bytes[2], bytes[3], codes + v * kLanes);
-  }
-}
 
 template <Element kType>
 HWY_NOINLINE void floats_of_group(const std::uint8_t* row, float* out) {
@@ -189,8 +82,7 @@ HWY_NOINLINE void large_codes_of_groups(const std::uint8_t* row, int groups, flo
                                         std::uint8_t* scales) {
   codes_of_groups<kType, true>(row, groups, s, codes);
   for (int g = 0; g < groups; ++g) {
-    const int at = g / kScaleGroups * kScaleGroups;
-    if (s.largest[at + place_of<kType>(g - at)] <= 0x7F800000) continue;
+    if (s.largest[g] <= 0x7F800000) continue;
     float x[16];
     floats_of_group<kType>(row + g * kGroupBytes<kType>, x);
     scales[g] = quantize_plain(x, global, codes + g * 8);

@@ -11,6 +11,8 @@
 
 #include <hwy/highway.h>
 
+#include <array>
+
 #include "cpu/common-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -34,12 +36,6 @@ HWY_INLINE auto floats_of_f16_magnitudes(V bits) {
   const auto special = hn::BitCast(df, hn::Or(moved, hn::Set(du, 0x7F800000u)));
   const auto is_special = hn::Gt(hn::BitCast(di, moved), hn::Set(di, (0x7C00 << 13) - 1));
   return hn::IfThenElse(hn::RebindMask(df, is_special), special, value);
-}
-
-// In which lane of its 16 a group is: 16-bit elements come out of two halves of a vector.
-template <Element kType>
-inline constexpr int place_of(int group) {
-  return kLanes == 16 && kType != Element::f32 ? group / 2 + group % 2 * 8 : group;
 }
 
 // Vectors of at most 256 bits, which hold whole 128-bit halves of groups only.
@@ -110,13 +106,21 @@ HWY_INLINE void largest_of_halves(const std::uint8_t* row, const std::uint8_t* n
   const auto a = merged(d32, merged(d16, x[0], x[1]), merged(d16, x[2], x[3]));
   const auto b = merged(d32, merged(d16, x[4], x[5]), merged(d16, x[6], x[7]));
   const auto all = merged(d64, a, b);  // [vector] in each 128-bit block
-  const hn::Rebind<std::int16_t, DI> few;
 #if HWY_MAX_BYTES >= 64  // blocks 0 and 1 are of groups 0, 2, 4 ..., 2 and 3 of the others
-  const auto lower = hn::LowerHalf(few, all), upper = hn::UpperHalf(few, all);
-  const auto words =
-      hn::Max(hn::ConcatLowerLower(few, upper, lower), hn::ConcatUpperUpper(few, upper, lower));
-  const auto part = [&](int) HWY_ATTR { return words; };
-#elif HWY_MAX_BYTES >= 32
+  const auto words = hn::Max(all, hn::SwapAdjacentBlocks(all));
+  alignas(64) static constexpr auto kPlace = [] {  // word of each half of each group's lane
+    std::array<std::uint16_t, 32> place{};
+    for (int i = 0; i < 32; ++i) place[i] = static_cast<std::uint16_t>(i / 2 % 2 * 16 + i / 4);
+    return place;
+  }();
+  constexpr __mmask32 kHalf = kType == Element::bf16 ? 0xAAAAAAAA : 0x55555555;
+  const VI bits{_mm512_maskz_permutexvar_epi16(kHalf, _mm512_load_si512(kPlace.data()), words.raw)};
+  amax[0] = kType == Element::bf16
+                ? bits
+                : hn::BitCast(DI(), floats_of_f16_magnitudes(hn::BitCast(DU32(), bits)));
+#else
+  const hn::Rebind<std::int16_t, DI> few;
+#if HWY_MAX_BYTES >= 32
   const auto words = hn::Max(hn::LowerHalf(few, all), hn::UpperHalf(few, all));
   const auto part = [&](int) HWY_ATTR { return words; };
 #else
@@ -131,6 +135,17 @@ HWY_INLINE void largest_of_halves(const std::uint8_t* row, const std::uint8_t* n
                   ? hn::ShiftLeft<16>(bits)
                   : hn::BitCast(di, floats_of_f16_magnitudes(hn::BitCast(DU32(), bits)));
   }
+#endif
+}
+
+// The low byte of each lane.
+HWY_INLINE void store_low_bytes(VI x, std::uint8_t* out) {
+#if HWY_MAX_BYTES >= 64
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm512_cvtepi32_epi8(x.raw));
+#else
+  const hn::Rebind<std::uint8_t, DI> few;
+  hn::StoreU(hn::DemoteTo(few, x), few, out);
+#endif
 }
 
 // Step 2 and 3: float_to_e4m3 of nvfp4.h, for values that are not NaN.
@@ -149,16 +164,14 @@ HWY_INLINE auto scale_bytes_of(V scale) {
   return hn::IfThenElse(hn::RebindMask(di, hn::Lt(x, hn::Set(df, 0x1p-6f))), small, large);
 }
 
-// Scale bytes, largest magnitudes and multipliers (in the order of place_of) of the eight groups at
-// `row` and, where there are 16, at `next`. True if no scaled magnitude reaches 7, which also
-// excludes NaN.
+// Scale bytes, largest magnitudes and multipliers of the eight groups at `row` and, where there are
+// 16, at `next`. True if no scaled magnitude reaches 7, which also excludes NaN.
 template <Element kType>
 HWY_INLINE bool scales_of_groups(const std::uint8_t* row, const std::uint8_t* next, float global,
                                  float inverse_global, std::int32_t* largest, float* multiplier,
                                  std::uint8_t* scales) {
   const DF df;
   const DI di;
-  const hn::Rebind<std::uint8_t, DF> few_bytes;
   VI amax[kScaleVectors];
   if constexpr (kType == Element::f32) {
     largest_of_floats(row, largest);
@@ -180,15 +193,7 @@ HWY_INLINE bool scales_of_groups(const std::uint8_t* row, const std::uint8_t* ne
     small &= hn::AllTrue(df, hn::Lt(hn::Mul(hn::BitCast(df, amax[i]), factor), hn::Set(df, 7.0f)));
     hn::Store(factor, df, multiplier + i * kLanes);
     hn::Store(amax[i], di, largest + i * kLanes);
-    VI ordered = byte;
-#if HWY_MAX_BYTES >= 64
-    if constexpr (kType != Element::f32) {
-      alignas(64) static constexpr std::int32_t kOrder[16] = {0, 8,  1, 9,  2, 10, 3, 11,
-                                                              4, 12, 5, 13, 6, 14, 7, 15};
-      ordered = hn::TableLookupLanes(byte, hn::SetTableIndices(di, kOrder));
-    }
-#endif
-    hn::StoreU(hn::DemoteTo(few_bytes, ordered), few_bytes, scales + i * kLanes);
+    store_low_bytes(byte, scales + i * kLanes);
   }
   return small;
 }
