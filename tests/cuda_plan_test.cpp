@@ -34,6 +34,14 @@ TEST(CudaPlan, FewBlocksGetABlockOfThreadsEach) {
   EXPECT_EQ(plan(decode(64, 131072)).schedule, Schedule::stream);
 }
 
+// Too small a bound on tokens leaves -inf, which somebody has to write.
+TEST(CudaPlan, NoTokensStillGetAGrid) {
+  ScoreProblem p = decode(2, 4096);
+  p.requests.max_seqlen_q = 0;
+  EXPECT_EQ(plan(p).cell_tiles, 1);
+  EXPECT_EQ(plan(p).tile.tokens, 1);
+}
+
 // Cells take a block's first key as 32 bits.
 TEST(CudaPlan, CellsReachNoBlockBeyond32Bits) {
   const auto schedule = [](std::int64_t start, std::int64_t step) {

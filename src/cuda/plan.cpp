@@ -46,7 +46,8 @@ void use_cells(const ScoreProblem& p, const ScoreTuning& tuning, const DeviceInf
   const std::int64_t tokens = std::min(p.requests.max_seqlen_q, p.q.tokens);
   const std::int64_t columns = std::min(p.max_k_tiles, kMaxCells),
                      batch = std::min(p.requests.batch, kMaxCells);
-  const std::int64_t tiles = ceil_div(tokens, k.tile.tokens);
+  // A bound of no tokens leaves a tile that writes -inf.
+  const std::int64_t tiles = std::max<std::int64_t>(ceil_div(tokens, k.tile.tokens), 1);
   if (k.tile.rows > tuning.cell_rows || (k.tile.passes > 1 && !tuning.cells_fold_all) ||
       batch == 0 || columns != p.max_k_tiles || tiles * k.tile.units > kMaxCells)
     return;

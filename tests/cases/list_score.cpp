@@ -114,6 +114,9 @@ void lengths_and_causality(List& l) {
   l.add("no_requests",
         with(flat({}, {}), [](ScoreSpec& s) { s.rows_before = 3, s.max_k_tiles = 2; }));
   l.add("no_queries", flat({0, 0}, {100, 40}));
+  l.add("rows_but_no_queries", with(paged({0, 0}, {100, 40}), [](ScoreSpec& s) {
+          s.rows_before = 2, s.rows_after = 1, s.max_k_tiles = 2;
+        }));
   l.add("rows_that_no_request_owns", with(flat({2, 0, 3}, {200, 10, 0}), [](ScoreSpec& s) {
           s.rows_before = 2, s.rows_after = 4, s.max_k_tiles = 2;
         }));
