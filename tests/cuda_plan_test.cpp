@@ -1,5 +1,8 @@
-// Which schedule a short score call on an H200 gets.
+// Which schedule a short score call on an H200 gets, and that the one written for single tokens gets
+// nothing else.
 #include <gtest/gtest.h>
+
+#include <functional>
 
 #include "cuda/plan.h"
 
@@ -7,6 +10,9 @@ namespace kvscout {
 namespace {
 
 using cuda::Schedule;
+using cuda::ScoreKernel;
+
+const cuda::ScoreTuning kTuning{.has_warpgroup = true, .overlaps = true};
 
 ScoreProblem decode(std::int64_t batch, std::int64_t keys) {
   ScoreProblem p;
@@ -20,18 +26,69 @@ ScoreProblem decode(std::int64_t batch, std::int64_t keys) {
   return p;
 }
 
-cuda::ScoreKernel plan(const ScoreProblem& p) {
+ScoreKernel plan(const ScoreProblem& p, const cuda::ScoreTuning& tuning = kTuning) {
   cuda::DeviceInfo device;
   device.sms = 132;
-  return cuda::plan_score(p, {.has_warpgroup = true, .overlaps = true}, device).kernel[0];
+  return cuda::plan_score(p, tuning, device).kernel[0];
 }
 
 TEST(CudaPlan, FewBlocksGetABlockOfThreadsEach) {
-  const cuda::ScoreKernel k = plan(decode(8, 8192));
+  ScoreProblem p = decode(8, 8192);
+  p.requests.max_seqlen_q = 2, p.q.tokens = 16;
+  const ScoreKernel k = plan(p);
   EXPECT_EQ(k.schedule, Schedule::cells);
   EXPECT_EQ(k.blocks, 64);
   EXPECT_EQ(k.cell_batch, 8);
   EXPECT_EQ(plan(decode(64, 131072)).schedule, Schedule::stream);
+}
+
+TEST(CudaPlan, SingleTokensOverFewBlocks) {
+  const ScoreKernel few = plan(decode(1, 8192));
+  EXPECT_EQ(few.schedule, Schedule::singles);
+  EXPECT_EQ(few.blocks, 64);
+  EXPECT_EQ(few.cell_batch, 1);
+  EXPECT_EQ(few.threads, 256);
+  EXPECT_EQ(plan(decode(8, 8192)).threads, 128);
+  const ScoreKernel more = plan(decode(8, 32768));
+  EXPECT_EQ(more.schedule, Schedule::singles);
+  EXPECT_EQ(more.blocks, 256);
+  EXPECT_EQ(more.cell_batch, 8);
+  EXPECT_EQ(more.threads, 64);
+  EXPECT_EQ(plan(decode(64, 131072)).schedule, Schedule::stream);
+  ScoreProblem heads = decode(2, 8192);  // two key heads of eight query heads
+  heads.q.heads = 16, heads.k.heads = 2;
+  EXPECT_EQ(plan(heads).schedule, Schedule::singles);
+  EXPECT_EQ(plan(heads).tile.units, 2);
+  EXPECT_EQ(plan(heads).tile.heads, 8);
+}
+
+// Everything that kernel takes for granted.
+TEST(CudaPlan, WhatIsNoSingleTokenOverDensePages) {
+  const auto schedule = [](const std::function<void(ScoreProblem&)>& change) {
+    ScoreProblem p = decode(2, 4096);
+    change(p);
+    return plan(p).schedule;
+  };
+  EXPECT_EQ(schedule([](ScoreProblem&) {}), Schedule::singles);
+  EXPECT_EQ(schedule([](ScoreProblem& p) { p.q.type = Element::bf16; }), Schedule::singles);
+  EXPECT_EQ(schedule([](ScoreProblem& p) { p.requests.max_seqlen_q = 2, p.q.tokens = 4; }),
+            Schedule::cells);
+  EXPECT_EQ(schedule([](ScoreProblem& p) { p.k.paged = false; }), Schedule::cells);
+  EXPECT_EQ(schedule([](ScoreProblem& p) { p.k.token_stride = 128; }), Schedule::cells);
+  EXPECT_EQ(schedule([](ScoreProblem& p) { p.k.token_stride = -64; }), Schedule::cells);
+  EXPECT_EQ(schedule([](ScoreProblem& p) { p.k.type = p.q.type = Element::e4m3; }),
+            Schedule::cells);
+  EXPECT_EQ(schedule([](ScoreProblem& p) { p.q.heads = 16; }), Schedule::cells);
+  EXPECT_EQ(schedule([](ScoreProblem& p) { p.reduce = Reduce::kv_group; }), Schedule::cells);
+  EXPECT_EQ(schedule([](ScoreProblem& p) { p.k.page_stride += 8; }), Schedule::unaligned);
+  static std::uint8_t scales[2];
+  EXPECT_EQ(schedule([](ScoreProblem& p) {
+              p.q.scale = scales + 1 - reinterpret_cast<std::uintptr_t>(scales) % 2;
+            }),
+            Schedule::cells);
+  cuda::ScoreTuning without = kTuning;
+  without.has_singles = false;
+  EXPECT_EQ(plan(decode(2, 4096), without).schedule, Schedule::cells);
 }
 
 // Too small a bound on tokens leaves -inf, which somebody has to write.
@@ -50,9 +107,9 @@ TEST(CudaPlan, CellsReachNoBlockBeyond32Bits) {
     return plan(p).schedule;
   };
   constexpr std::int64_t reach = 1 << 24;
-  EXPECT_EQ(schedule(reach - 65, 1), Schedule::cells);
+  EXPECT_EQ(schedule(reach - 65, 1), Schedule::singles);
   EXPECT_EQ(schedule(reach - 64, 1), Schedule::stream);
-  EXPECT_EQ(schedule(0, reach / 64 - 1), Schedule::cells);
+  EXPECT_EQ(schedule(0, reach / 64 - 1), Schedule::singles);
   EXPECT_EQ(schedule(0, reach / 64), Schedule::stream);
   EXPECT_EQ(schedule(INT64_MAX, 1), Schedule::stream);
   EXPECT_EQ(schedule(0, INT64_MAX), Schedule::stream);

@@ -220,19 +220,26 @@ struct Operands {
     uint4 v[kQueryLoads];
     std::uint32_t scales;  // bytes of groups 2c and 2c + 1
   };
+  // Where load i of a lane begins in a query row: a part of i and a part of c. Where its scales
+  // begin.
+  static __device__ __forceinline__ int query_offset(int i, int c) {
+    return Q == K               ? key_offset(i, c)
+           : K == Element::e2m1 ? 64 * c + 16 * i  // elements 32c..32c+31
+                                : 128 * (i / 2) + 32 * c + 16 * (i % 2);
+  }
+  static __device__ __forceinline__ int query_scale_offset(int c) {
+    return (c / 2) * scale_layout::kSecondHalf + (c % 2) * 2;
+  }
   template <class Load>
   static __device__ __forceinline__ RawQuery fetch_query(const std::uint8_t* row,
                                                          const std::uint8_t* scale_row, int c,
                                                          Load load) {
     RawQuery raw;
 #pragma unroll
-    for (int i = 0; i < kQueryLoads; ++i)
-      raw.v[i] = load(row + (Q == K               ? key_offset(i, c)
-                             : K == Element::e2m1 ? 64 * c + 16 * i  // elements 32c..32c+31
-                                                  : 128 * (i / 2) + 32 * c + 16 * (i % 2)));
+    for (int i = 0; i < kQueryLoads; ++i) raw.v[i] = load(row + query_offset(i, c));
     raw.scales = 0;
     if constexpr (kQueryScales) {
-      const std::uint8_t* at = scale_row + (c / 2) * scale_layout::kSecondHalf + (c % 2) * 2;
+      const std::uint8_t* at = scale_row + query_scale_offset(c);
       raw.scales = __ldg(at) | std::uint32_t{__ldg(at + 1)} << 8;
     }
     return raw;

@@ -6,6 +6,7 @@
 #include "cuda/device.h"
 #include "cuda/score.h"
 #include "cuda/score_cells.cuh"
+#include "cuda/score_single.cuh"
 #include "cuda/score_stream.cuh"
 #include "cuda/score_unaligned.cuh"
 
@@ -22,6 +23,11 @@ struct ScoreEntry {
 template <class Ops, bool Streams = true>
 ScoreEntry register_entry(const ScoreKernel& k) {
   if (k.schedule == Schedule::unaligned) return {score_unaligned<Ops>, 0};
+  if constexpr (Ops::kKeyScales)
+    if (k.schedule == Schedule::singles)
+      return {k.threads == kThreads       ? score_single<Ops, 1>
+              : k.threads == kThreads / 2 ? score_single<Ops, 2>
+                                          : score_single<Ops, 4>};
   if (k.schedule == Schedule::cells) {
     if constexpr (Ops::kKeyScales)
       if (k.tile.rows == 16) return {score_cells<Ops, 2>, 0};
@@ -115,7 +121,7 @@ void launch_score(const ScoreProblem& problem, const ScorePlan& plan, const Laun
     const ScoreKernel& k = plan.kernel[i];
     const ScoreEntry entry = entry_of(problem, k);
     ScoreParams params = score_params(problem, k, range);
-    const bool cells = k.schedule == Schedule::cells;
+    const bool cells = k.schedule == Schedule::cells || k.schedule == Schedule::singles;
     void* arguments[] = {&params};
     cuda::launch("score", reinterpret_cast<const void*>(entry.function),
                  {.blocks = k.blocks,

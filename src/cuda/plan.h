@@ -39,6 +39,7 @@ struct TileShape {
 enum class Schedule : std::uint8_t {
   stream,          // mma.sync; warps take equal runs of blocks, queries stay in registers
   cells,           // the same, a block of threads for each result block that the bounds allow
+  singles,         // cells of one token a request, NVFP4 keys in dense pages
   unaligned,       // the same, byte by byte
   rows_in_shared,  // mma.sync; a warp takes a block, queries lie in shared memory
   warpgroup,       // wgmma; queries stay in registers, keys lie in shared memory
@@ -54,8 +55,8 @@ struct ScoreKernel {
   Schedule schedule = Schedule::stream;
   TileShape tile;
   int blocks = 1, threads = kThreads;
-  int cell_tiles = 1,
-      cell_batch = 1;  // cells: blocks counts columns; the grid's y = units * cell_tiles, z = batch
+  // Cells and singles: `blocks` counts columns; the grid's y = units * cell_tiles, z = batch.
+  int cell_tiles = 1, cell_batch = 1;
   // Requests with a number of tokens in [min_tokens, max_tokens] are this kernel's.
   std::int64_t min_tokens = 0, max_tokens = 0;
   bool fills = true;      // writes the -inf tails
@@ -82,6 +83,7 @@ struct ScoreTuning {
   int stream_threads_of(int rows) const { return rows == 32 ? stream_threads_32 : stream_threads; }
   int cell_rows = 16;           // most rows of a tile that cells take
   bool cells_fold_all = false;  // cells take several passes, too
+  bool has_singles = true;
   bool has_warpgroup = false;
   bool overlaps = false;  // programmatic dependent launch
 };

@@ -17,7 +17,9 @@ __device__ __forceinline__ void fill_unowned(const ScoreParams& p, const Rows& r
                                              int outputs, int column, int lane) {
   const auto fill = [&](std::int64_t begin, std::int64_t end) {
     begin = max(begin, p.range_begin), end = min(end, p.range_end);
+#pragma unroll 1
     for (std::int64_t t = begin + lane; t < end; t += 32)
+#pragma unroll 1
       for (int h = 0; h < outputs; ++h)
         p.out[(first_output + h) * p.out_head_stride + (t - p.range_begin) * p.out_token_stride +
               column * p.out_column_stride] = -INFINITY;

@@ -47,6 +47,7 @@ cuda::ScorePlan plan_score(const ScoreProblem& p, const cuda::DeviceInfo& device
                                  .stream_threads_32 = cuda::kThreads,
                                  .cell_rows = 32,
                                  .cells_fold_all = true,
+                                 .has_singles = false,
                                  .overlaps = true};
   cuda::ScorePlan plan = cuda::plan_score(p, tuning, device);
   for (int i = 0; i < plan.kernels; ++i)
