@@ -60,7 +60,7 @@ struct Shape {
   int k_heads = 1, group = 4;
   Element q = Element::e2m1, k = Element::e2m1;
   bool causal = true, paged = true, tiles_inside = false;
-  std::int64_t max_tiles = 0;
+  std::int64_t max_tiles = 0, table_width = 0;  // 0: as the longest request needs
 };
 
 struct Sizes {
@@ -71,7 +71,7 @@ struct Sizes {
 ScoreProblem problem_of(const Shape& s, const Pool& m, Sizes& sizes) {
   const int batch = static_cast<int>(s.q_len.size());
   std::vector<std::int32_t> cu_q{0}, cu_k{s.paged ? 0 : 5};
-  std::int64_t width = 0, next = 0;
+  std::int64_t width = s.table_width, next = 0;
   const std::int64_t row = row_bytes(s.k);
   for (int b = 0; b < batch; ++b) {
     cu_q.push_back(cu_q.back() + s.q_len[b]), cu_k.push_back(cu_k.back() + s.k_len[b]);
@@ -221,6 +221,9 @@ void all_decode(Bench& bench) {
     live.max_tiles = tiles;
     bench.decode(live);
   }
+  Shape wide = uniform("8 x 2k, table and max_k_tiles 8192", 8, 2048);
+  wide.max_tiles = wide.table_width = 8192;
+  bench.decode(wide);
   Shape mixed = uniform("bf16 queries, 64 x 131k", 64, 131072);
   mixed.q = bf16;
   bench.decode(mixed);

@@ -1,5 +1,5 @@
-// Which schedule a short score call on an H200 gets, and that the one written for single tokens gets
-// nothing else.
+// Which schedule a short score call on an H200 gets, and that the one written for single tokens
+// gets nothing else.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -21,7 +21,7 @@ ScoreProblem decode(std::int64_t batch, std::int64_t keys) {
   p.q.head_stride = 64, p.q.token_stride = 256;
   p.k.paged = true, p.k.token_stride = 64, p.k.head_stride = 8192, p.k.page_stride = 8192;
   p.k.scale_page_stride = 1024, p.max_k_tiles = (keys + 127) / 128;
-  p.k.count = batch * p.max_k_tiles;
+  p.k.count = batch * p.max_k_tiles, p.requests.table_width = p.max_k_tiles;
   p.out.token_stride = 1, p.out.tile_stride = batch, p.out.head_stride = batch * p.max_k_tiles;
   return p;
 }
@@ -91,6 +91,30 @@ TEST(CudaPlan, WhatIsNoSingleTokenOverDensePages) {
   EXPECT_EQ(plan(decode(2, 4096), without).schedule, Schedule::cells);
 }
 
+// What no key of the call can reach is filled without a look at the lengths.
+TEST(CudaPlan, ColumnsBeyondTheKeysAreOnlyFilled) {
+  ScoreProblem p = decode(8, 2048);
+  EXPECT_EQ(plan(p).fill_blocks, 0);
+  p.max_k_tiles = 8192;
+  EXPECT_EQ(plan(p).schedule, Schedule::singles);
+  EXPECT_EQ(plan(p).blocks, 16);
+  EXPECT_EQ(plan(p).fill_blocks, 8);  // for each of 8 requests; 512 warps with 16 stores each
+  EXPECT_EQ(plan(p).fill_columns, 64);
+  p.max_k_tiles = 17;
+  EXPECT_EQ(plan(p).fill_blocks, 1);
+  p.block_start = 3, p.block_step = 4, p.max_k_tiles = 9;  // 3, 7, 11, 15
+  EXPECT_EQ(plan(p).blocks, 4);
+  p.block_start = 16;
+  EXPECT_EQ(plan(p).blocks, 1);
+  ScoreProblem wide = decode(8, 2048);
+  wide.max_k_tiles = wide.requests.table_width = 8192;
+  EXPECT_EQ(plan(wide).schedule, Schedule::stream);
+  ScoreProblem flat = decode(8, 2048);
+  flat.k.paged = false, flat.k.count = 8 * 2048 - 1, flat.max_k_tiles = 8192;
+  EXPECT_EQ(plan(flat).schedule, Schedule::cells);
+  EXPECT_EQ(plan(flat).blocks, 128);
+}
+
 // Too small a bound on tokens leaves -inf, which somebody has to write.
 TEST(CudaPlan, NoTokensStillGetAGrid) {
   ScoreProblem p = decode(2, 4096);
@@ -104,6 +128,7 @@ TEST(CudaPlan, CellsReachNoBlockBeyond32Bits) {
   const auto schedule = [](std::int64_t start, std::int64_t step) {
     ScoreProblem p = decode(1, 8192);
     p.block_start = start, p.block_step = step;
+    p.requests.table_width = std::int64_t{1} << 40;
     return plan(p).schedule;
   };
   constexpr std::int64_t reach = 1 << 24;

@@ -33,7 +33,7 @@ ScoreProblem problem(std::int64_t batch, std::int64_t tokens, std::int64_t group
   p.k.paged = true, p.k.token_stride = 64, p.k.head_stride = 8192;
   p.k.page_stride = 8192 * k_heads, p.k.scale_page_stride = 1024 * k_heads;
   p.k.count = p.requests.batch * ((keys + 127) / 128);
-  p.max_k_tiles = (keys + 127) / 128;
+  p.max_k_tiles = p.requests.table_width = (keys + 127) / 128;
   p.out.token_stride = 1, p.out.tile_stride = p.q.tokens;
   p.out.head_stride = p.q.tokens * p.max_k_tiles;
   return p;

@@ -78,7 +78,7 @@ inline ScoreParams score_params(const ScoreProblem& x, const ScoreKernel& k, Tok
   p.range_begin = range.begin, p.range_end = std::min(range.end, x.q.tokens);
   p.min_tokens = cut(k.min_tokens), p.max_tokens = cut(k.max_tokens);
   // Blocks of 32-bit lengths: what lies beyond 2^24 is not reached.
-  p.columns = cut(x.max_k_tiles),
+  p.columns = are_cells(k.schedule) ? k.blocks : cut(x.max_k_tiles),
   p.block_start = static_cast<int>(std::min<std::int64_t>(x.block_start, 1 << 26));
   p.block_step = static_cast<int>(std::min<std::int64_t>(x.block_step, 1 << 26));
   p.tile = k.tile;
@@ -121,10 +121,10 @@ void launch_score(const ScoreProblem& problem, const ScorePlan& plan, const Laun
     const ScoreKernel& k = plan.kernel[i];
     const ScoreEntry entry = entry_of(problem, k);
     ScoreParams params = score_params(problem, k, range);
-    const bool cells = k.schedule == Schedule::cells || k.schedule == Schedule::singles;
+    const bool cells = are_cells(k.schedule);
     void* arguments[] = {&params};
     cuda::launch("score", reinterpret_cast<const void*>(entry.function),
-                 {.blocks = k.blocks,
+                 {.blocks = k.blocks + (params.fills ? k.fill_blocks : 0),
                   .blocks_y = k.cell_tiles * (cells ? k.tile.units : 1),
                   .blocks_z = k.cell_batch,
                   .threads = k.threads,

@@ -18,6 +18,21 @@ std::int64_t rows_bound(const ScoreProblem& p) {
   return std::min<std::int64_t>(tokens, 1 << 20) * std::min<std::int64_t>(p.group(), 1 << 20);
 }
 
+// The -inf tails as parts for `warps` warps: a lane a token where tokens lie side by side, else a
+// lane a column. Returns how many parts.
+std::int64_t share_tails(const ScoreProblem& p, std::int64_t warps, ScoreKernel& k) {
+  const bool columns_inside =
+      p.out.tile_stride != 0 && std::abs(p.out.tile_stride) < std::abs(p.out.token_stride);
+  k.fill_lanes = 1;
+  while (!columns_inside && k.fill_lanes < kWarp && k.fill_lanes < p.q.tokens) k.fill_lanes *= 2;
+  const std::int64_t step = kWarp / k.fill_lanes;
+  const std::int64_t rows = ceil_div(p.q.tokens, k.fill_lanes) * p.out_heads();
+  const std::int64_t stores = rows * ceil_div(p.max_k_tiles, step);
+  k.fill_columns =
+      static_cast<int>(step * std::clamp<std::int64_t>(ceil_div(stores, warps * 2), 16, 1 << 20));
+  return rows * ceil_div(p.max_k_tiles, k.fill_columns);
+}
+
 ScoreKernel kernel_of(const ScoreProblem& p, Schedule schedule, int rows, int blocks,
                       int threads = kThreads) {
   ScoreKernel k;
@@ -26,17 +41,15 @@ ScoreKernel kernel_of(const ScoreProblem& p, Schedule schedule, int rows, int bl
   k.max_tokens = p.requests.max_seqlen_q;
   k.blocks = blocks;
   k.threads = threads;
-  // The tails: a lane a token where tokens lie side by side, else a lane a column.
-  const bool columns_inside =
-      p.out.tile_stride != 0 && std::abs(p.out.tile_stride) < std::abs(p.out.token_stride);
-  while (!columns_inside && k.fill_lanes < kWarp && k.fill_lanes < p.q.tokens) k.fill_lanes *= 2;
-  const std::int64_t step = kWarp / k.fill_lanes;
-  const std::int64_t warps = static_cast<std::int64_t>(k.blocks) * k.threads / kWarp;
-  const std::int64_t stores =
-      ceil_div(p.q.tokens, k.fill_lanes) * p.out_heads() * ceil_div(p.max_k_tiles, step);
-  k.fill_columns =
-      static_cast<int>(step * std::clamp<std::int64_t>(ceil_div(stores, warps * 2), 16, 1 << 20));
+  share_tails(p, static_cast<std::int64_t>(blocks) * threads / kWarp, k);
   return k;
+}
+
+// Columns whose block begins within the page table, or within all keys.
+std::int64_t columns_of_keys(const ScoreProblem& p) {
+  const std::int64_t blocks =
+      (p.k.paged ? p.requests.table_width : ceil_div(p.k.count, kBlock)) - p.block_start;
+  return blocks <= 0 ? 0 : std::min((blocks - 1) / p.block_step + 1, p.max_k_tiles);
 }
 
 // One token a request, NVFP4 keys in pages whose rows lie side by side.
@@ -47,16 +60,16 @@ bool is_single(const ScoreProblem& p, const TileShape& tile) {
 }
 
 // Where the bounds allow few result blocks, each gets a block of threads, and the fewer, the more
-// warps.
+// warps. A max_k_tiles beyond what the keys reach only adds blocks of threads that write -inf.
 void use_cells(const ScoreProblem& p, const ScoreTuning& tuning, const DeviceInfo& device,
                ScoreKernel& k) {
   const std::int64_t tokens = std::min(p.requests.max_seqlen_q, p.q.tokens);
-  const std::int64_t columns = std::min(p.max_k_tiles, kMaxCells),
+  const std::int64_t columns = std::max<std::int64_t>(columns_of_keys(p), 1),
                      batch = std::min(p.requests.batch, kMaxCells);
   // A bound of no tokens leaves a tile that writes -inf.
   const std::int64_t tiles = std::max<std::int64_t>(ceil_div(tokens, k.tile.tokens), 1);
   if (k.tile.rows > tuning.cell_rows || (k.tile.passes > 1 && !tuning.cells_fold_all) ||
-      batch == 0 || columns != p.max_k_tiles || tiles * k.tile.units > kMaxCells)
+      batch == 0 || columns > kMaxCells || tiles * k.tile.units > kMaxCells)
     return;
   // Cells take a block's first key as 32 bits.
   constexpr std::int64_t kReach = 1 << 24;
@@ -70,15 +83,19 @@ void use_cells(const ScoreProblem& p, const ScoreTuning& tuning, const DeviceInf
   k.blocks = static_cast<int>(columns);
   k.cell_tiles = static_cast<int>(tiles);
   k.cell_batch = static_cast<int>(batch);
-  if (single) {  // 1 x 8k on an H200: 2.1, 2.1, 2.3 us with 8, 4, 2 warps; 8 x 8k: 4.1, 3.5, 4.0
+  if (single)  // 1 x 8k on an H200: 2.1, 2.1, 2.3 us with 8, 4, 2 warps; 8 x 8k: 4.1, 3.5, 4.0
     k.threads = kWarp * (cells <= device.sms ? 8 : cells <= device.sms * 10 ? 4 : 2);
-    return;
+  else  // All cells run at once: a multiprocessor holds some 20 warps of this kernel.
+    k.threads = kWarp * (cells <= device.sms * 2    ? 8
+                         : cells <= device.sms * 5  ? 4
+                         : cells <= device.sms * 10 ? 2
+                                                    : 1);
+  if (columns < p.max_k_tiles) {
+    const std::int64_t most = device.sms * 8, of_block = k.threads / kWarp;  // warps
+    const std::int64_t parts = share_tails(p, most, k);
+    k.fill_blocks =
+        static_cast<int>(ceil_div(std::min(most, parts), of_block * batch * tiles * k.tile.units));
   }
-  // All cells run at once: a multiprocessor holds some 20 warps of this kernel.
-  k.threads = kWarp * (cells <= device.sms * 2    ? 8
-                       : cells <= device.sms * 5  ? 4
-                       : cells <= device.sms * 10 ? 2
-                                                  : 1);
 }
 
 }  // namespace

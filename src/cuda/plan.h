@@ -46,6 +46,8 @@ enum class Schedule : std::uint8_t {
   row_parts,       // sm120: a warp keeps a part of the rows, warps of a block share pages
 };
 
+constexpr bool are_cells(Schedule s) { return s == Schedule::cells || s == Schedule::singles; }
+
 // Threads of a block: of most schedules, and of Schedule::stream.
 inline constexpr int kThreads = 256, kStreamThreads = 128;
 // Of Schedule::warpgroup: two warpgroups multiply, one prepares 256 rows, two prepare 128.
@@ -56,7 +58,9 @@ struct ScoreKernel {
   TileShape tile;
   int blocks = 1, threads = kThreads;
   // Cells and singles: `blocks` counts columns; the grid's y = units * cell_tiles, z = batch.
-  int cell_tiles = 1, cell_batch = 1;
+  // `fill_blocks` more along x write -inf into the columns beyond, which no key of the call
+  // reaches.
+  int cell_tiles = 1, cell_batch = 1, fill_blocks = 0;
   // Requests with a number of tokens in [min_tokens, max_tokens] are this kernel's.
   std::int64_t min_tokens = 0, max_tokens = 0;
   bool fills = true;      // writes the -inf tails

@@ -39,6 +39,7 @@ __global__ void __launch_bounds__(kThreads, 2) score_cells(const __grid_constant
   const int unit = p.cell_tiles == 1 ? blockIdx.y : blockIdx.y / p.cell_tiles;
   const HeadChunk heads = head_chunk(p, unit, 0);
   const int block = block_of(p, column), first_key = block * kBlock;
+  const bool is_cell = column < p.columns;  // else these threads only fill, at the end
 
   // What a lane asks for, as far as it is known without memory.
   RowPlace place[Tiles];  // of its query rows, the tile's first token being 0
@@ -61,7 +62,7 @@ __global__ void __launch_bounds__(kThreads, 2) score_cells(const __grid_constant
   const float scale = global_scale(p);
   const int first = r.begin + tile * p.tile.tokens, tokens = min(r.end - first, p.tile.tokens);
   float result = -INFINITY;
-  if (tokens > 0 && first_key < r.limit(first + tokens - 1, p.lengths.causal)) {
+  if (is_cell && tokens > 0 && first_key < r.limit(first + tokens - 1, p.lengths.causal)) {
     const std::int32_t page = p.paged ? __ldg(page_at) : 0;
     typename Ops::RawQuery queries[Tiles];
 #pragma unroll
@@ -125,21 +126,23 @@ __global__ void __launch_bounds__(kThreads, 2) score_cells(const __grid_constant
     rows_of_warp[0][row_of_lane<Tiles>(lane)] = result;
     __syncwarp();
   }
-  if (p.fills && tile == 0 && warp == warps - 1)
+  if (is_cell && p.fills && tile == 0 && warp == warps - 1)
     fill_unowned(p, r, p.folds ? unit : heads.first_head, p.folds ? 1 : heads.heads, column, lane);
-  if (warp > 0) return;
-  result = -INFINITY;
-  if (lane < Tiles * 8)
-    for (int w = 0; w < warps; ++w) result = fmaxf(result, rows_of_warp[w][lane]);
-  if (p.folds) {
-    __syncwarp();
-    if (lane < Tiles * 8) rows_of_warp[0][lane] = result;
-    __syncwarp();
-    if (lane < tokens) result = fold_heads(p.tile, rows_of_warp[0], heads.heads, lane);
+  if (is_cell && warp == 0) {
+    result = -INFINITY;
+    if (lane < Tiles * 8)
+      for (int w = 0; w < warps; ++w) result = fmaxf(result, rows_of_warp[w][lane]);
+    if (p.folds) {
+      __syncwarp();
+      if (lane < Tiles * 8) rows_of_warp[0][lane] = result;
+      __syncwarp();
+      if (lane < tokens) result = fold_heads(p.tile, rows_of_warp[0], heads.heads, lane);
+    }
+    if (lane < Tiles * 8 && written.token < tokens && written.head < heads.heads)
+      out[(r.q_begin + first + written.token - p.range_begin) * p.out_token_stride] =
+          finish<Ops>(result, scale);
   }
-  if (lane < Tiles * 8 && written.token < tokens && written.head < heads.heads)
-    out[(r.q_begin + first + written.token - p.range_begin) * p.out_token_stride] =
-        finish<Ops>(result, scale);
+  if (!is_cell) fill_beyond_cells(p);
 }
 
 }  // namespace kvscout::cuda

@@ -32,6 +32,7 @@ __global__ void __launch_bounds__(kThreads / Each, Each == 4 ? 10 : 4 * Each)
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, r = lane / 4, c = lane % 4;
   const int column = blockIdx.x, key_head = blockIdx.y, b = blockIdx.z;
   const int block = block_of(p, column), first_key = block * kBlock;
+  const bool is_cell = column < p.columns;              // else these threads only fill, at the end
   const int first_row = row_of_group(warp * Each) + r;  // of this lane in the block
   const int heads = p.tile.heads, first_head = key_head * heads;
 
@@ -59,9 +60,10 @@ __global__ void __launch_bounds__(kThreads / Each, Each == 4 ? 10 : 4 * Each)
   const int guess = least(b, p.lengths.q_tokens - 1);  // most often request b's token is b
   const std::uint8_t *query = query_of(guess), *query_scales = query_scales_at(guess);
   float* out = p.out + (first_head + lane) * p.out_head_stride + column * p.out_column_stride;
-  const unsigned pages = first_key < p.lengths.k_room ? p.pages : 0,  // 0: the table ends before
-      page_stride = static_cast<unsigned>(p.k_page_stride),
-                 scale_page_stride = static_cast<unsigned>(p.scale_page_stride);
+  // Without pages where the page table ends before the column.
+  const unsigned pages = is_cell && first_key < p.lengths.k_room ? p.pages : 0;
+  const auto page_stride = static_cast<unsigned>(p.k_page_stride),
+             scale_page_stride = static_cast<unsigned>(p.scale_page_stride);
   Ready ready;
   ready.add(page_at), ready.add(cu_q), ready.add(used_k), ready.add(offset_at);
   ready.add(lane_keys), ready.add(lane_scales);
@@ -111,7 +113,7 @@ __global__ void __launch_bounds__(kThreads / Each, Each == 4 ? 10 : 4 * Each)
   Rows rows = rows_of(lengths, 0);
   rows.b = b;
   const int token = rows.q_begin, visible = rows.limit(0, p.lengths.causal) - first_key;
-  const bool answers = rows.tokens > 0 && token >= p.range_begin && token < p.range_end;
+  const bool answers = is_cell && rows.tokens > 0 && token >= p.range_begin && token < p.range_end;
   if (__builtin_expect(answers && token != guess, 0)) {
     query = query_of(token), query_scales = query_scales_at(token);
     raw_query = fetch_query();
@@ -153,7 +155,10 @@ __global__ void __launch_bounds__(kThreads / Each, Each == 4 ? 10 : 4 * Each)
     for (int w = 1; w < kOfBlock; ++w) result = fmaxf(result, rows_of_warp[w][lane]);
     out[(token - p.range_begin) * p.out_token_stride] = finish<Ops>(result, q_global * k_global);
   }
-  if (p.fills && warp == kOfBlock - 1) fill_unowned(p, rows, first_head, heads, column, lane);
+  if (!is_cell)
+    fill_beyond_cells(p);
+  else if (p.fills && warp == kOfBlock - 1)
+    fill_unowned(p, rows, first_head, heads, column, lane);
 }
 
 }  // namespace kvscout::cuda

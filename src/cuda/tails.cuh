@@ -33,14 +33,13 @@ __device__ __forceinline__ int live_columns(const ScoreParams& p, std::int64_t t
   return i < 0 || i >= s.tokens ? 0 : columns_below(p, s.limit(i, r.causal));
 }
 
-// Writes -inf beyond the live columns. The last warps begin, since they have the least other work.
-// By `of_block` warps of each block of threads; `warp` is this one's number among them.
-__device__ __forceinline__ void fill_tails(const ScoreParams& p, unsigned warp = threadIdx.x / 32,
-                                           unsigned of_block = blockDim.x / 32) {
-  const unsigned warps = gridDim.x * of_block;
+// Writes -inf beyond the columns live_of(token): every `warps`-th part of the tails, from `part`
+// on.
+template <class Live>
+__device__ __forceinline__ void fill_parts(const ScoreParams& p, unsigned part, unsigned warps,
+                                           Live live_of) {
 #pragma unroll 1
-  for (unsigned part = warps - 1 - blockIdx.x * of_block - warp; part < p.fill_parts;
-       part += warps) {
+  for (; part < p.fill_parts; part += warps) {
     const int lane = threadIdx.x % 32, step = 32 / p.fill_lanes;
     const unsigned rest = part / p.fill_token_parts, head = rest / p.fill_column_parts;
     const std::int64_t t = p.range_begin +
@@ -48,7 +47,7 @@ __device__ __forceinline__ void fill_tails(const ScoreParams& p, unsigned warp =
                            lane % p.fill_lanes;
     if (t >= p.range_end) continue;
     const std::int64_t first = std::int64_t{rest - head * p.fill_column_parts} * p.fill_columns;
-    const std::int64_t last = min(first + p.fill_columns, p.all_columns), live = live_columns(p, t);
+    const std::int64_t last = min(first + p.fill_columns, p.all_columns), live = live_of(t);
     if (live >= last) continue;
     std::int64_t n = first + lane / p.fill_lanes;
     if (n < live) n += (live - n + step - 1) / step * step;
@@ -57,6 +56,24 @@ __device__ __forceinline__ void fill_tails(const ScoreParams& p, unsigned warp =
 #pragma unroll 4
     for (; n < last; n += step, out += step * p.out_column_stride) *out = -INFINITY;
   }
+}
+
+// Beyond the live columns. The last warps begin, since they have the least other work. By
+// `of_block` warps of each block of threads; `warp` is this one's number among them.
+__device__ __forceinline__ void fill_tails(const ScoreParams& p, unsigned warp = threadIdx.x / 32,
+                                           unsigned of_block = blockDim.x / 32) {
+  const unsigned warps = gridDim.x * of_block;
+  fill_parts(p, warps - 1 - blockIdx.x * of_block - warp, warps,
+             [&](std::int64_t token) { return live_columns(p, token); });
+}
+
+// In a grid of cells, beyond all of its columns: by the blocks of threads beyond, which need no
+// length for that.
+__device__ __forceinline__ void fill_beyond_cells(const ScoreParams& p) {
+  const unsigned each = gridDim.x - p.columns, of_block = blockDim.x / 32;
+  const unsigned block = (blockIdx.z * gridDim.y + blockIdx.y) * each + blockIdx.x - p.columns;
+  fill_parts(p, block * of_block + threadIdx.x / 32, each * gridDim.y * gridDim.z * of_block,
+             [&](std::int64_t) { return p.columns; });
 }
 
 }  // namespace kvscout::cuda

@@ -203,6 +203,29 @@ void single_tokens(List& l) {
       .checked_error = {"page_table"};
 }
 
+// Many more columns than the page table or the keys can hold, for one and several tokens a request.
+void columns_beyond_the_keys(List& l) {
+  for (std::int32_t tokens : {1, 3})
+    for (Reduce reduce : {Reduce::none, Reduce::all}) {
+      const std::string of =
+          "_tokens_" + std::to_string(tokens) + (reduce == Reduce::all ? "_all_heads" : "");
+      const auto change = [=](ScoreSpec& s) {
+        s.max_k_tiles = 1037, s.q_heads = 2, s.k_heads = 2, s.reduce = reduce;
+        s.rows_before = 2, s.rows_after = 3;
+      };
+      const std::vector<std::int32_t> q{tokens, 0, tokens}, k{200, 90, 400};
+      l.add("columns_far_beyond_the_table" + of, with(paged(q, k), change));
+      l.add("columns_far_beyond_the_keys" + of, with(flat(q, k), change));
+      l.add("columns_innermost_far_beyond_the_table" + of, with(paged(q, k), [=](ScoreSpec& s) {
+              change(s);
+              s.output = OutputStrides::tiles_innermost;
+            }));
+    }
+  l.add("block_subset_far_beyond_the_table", with(paged({1, 1}, {2000, 1100}), [](ScoreSpec& s) {
+          s.block_start = 2, s.block_step = 5, s.max_k_tiles = 600;
+        }));
+}
+
 // Sets 16-bit elements of every query or key row.
 void set_rows(const Tensor& t, std::uint16_t bits) {
   for (std::int64_t i = 0; i < t.size(0) * t.size(1) * t.size(2); ++i) {
@@ -275,6 +298,7 @@ void add_score_cases(std::vector<Case>& list) {
   wide_groups(l);
   lengths_and_causality(l);
   single_tokens(l);
+  columns_beyond_the_keys(l);
   numbers(l);
 }
 

@@ -32,6 +32,7 @@ __global__ void __launch_bounds__(cuda::kThreads, 1)
     score_cells(const __grid_constant__ ScoreParams p) {
   cuda::wait_for_previous();
   cuda::release_next();
+  if (static_cast<int>(blockIdx.x) >= p.columns) return cuda::fill_beyond_cells(p);
   __shared__ float rows_of_warp[cuda::kWarps][Tiles * 8];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32,
             column = blockIdx.x;
