@@ -31,16 +31,27 @@ struct Segment : Stretch {
 // The line of work. `Level`: every tile of a request counts with the columns of the request's last
 // token (short queries, where the difference is nothing); otherwise with its own (causal tiles are
 // skipped). What is found lies in shared memory, since the kernels have no register to spare.
-template <bool Level>
+// `Alone`: each warp adds up for itself, which needs no barrier.
+template <bool Level, bool Alone = false>
 class WorkList {
  public:
-  static constexpr int kSlots = 128;  // partial sums, each over as many requests
+  static constexpr int kSlots = Alone ? 32 : 128;  // partial sums, each over as many requests
 
-  // Collective over all threads of the block. `sums` has kSlots entries.
+  // Collective over all threads of the block, or over a warp. `sums` has kSlots entries.
   __device__ __forceinline__ WorkList(const ScoreParams& params, std::int64_t* sums)
       : p_(params), sums_(sums) {
-    const int batch = p_.lengths.batch, slot = threadIdx.x;
+    const int batch = p_.lengths.batch;
     lane_ = threadIdx.x % 32;
+    if constexpr (Alone) {
+      std::int64_t sum = 0;
+      const int each = requests_a_slot();
+#pragma unroll 4
+      for (int i = 0; i < each; ++i) sum += cost_of(lane_ * each + i, lane_ * each + i < batch);
+      sums_[lane_] = batch > 1 ? warp_inclusive_sum(sum, lane_) : sum;
+      __syncwarp();
+      return;
+    }
+    const int slot = threadIdx.x;
     if (slot < (batch <= 32 ? 32 : kSlots)) {
       std::int64_t sum = 0;
 #pragma unroll 1
@@ -71,7 +82,7 @@ class WorkList {
     if (p_.lengths.batch > 1) {
       int slot = 0;
 #pragma unroll
-      for (int width = p_.lengths.batch <= 32 ? 1 : kSlots / 32; width; width /= kSlots / 32) {
+      for (int width = p_.lengths.batch <= 32 ? 1 : kSlots / 32; width; width /= 4) {
         const int entry = slot + (lane_ + 1) * width - 1;
         const bool beyond = entry < kSlots && sums_[entry] > x;
         slot += (__ffs(__ballot_sync(kAllLanes, beyond)) - 1) * width;

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "cuda/dependent.cuh"
+#include "cuda/score_few.cuh"
 #include "cuda/sm90/stream_units.cuh"
 
 namespace kvscout::sm90 {
@@ -178,21 +179,23 @@ __global__ void __launch_bounds__(kStreamThreads, 1)
   warm_constants(p);
   wait_for_previous();
   release_next();
-  __shared__ std::int64_t sums[WorkList<true>::kSlots];
   __shared__ Position<Tiles> positions[kStreamWarps];
-  __shared__ Run blocks;       // of this block of threads
-  __shared__ Segment opening;  // the first segment
+  __shared__ std::int64_t sums[kStreamWarps][WorkList<true, true>::kSlots];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   Position<Tiles>& here = positions[warp];
   const Segment& s = here.segment;
-  const WorkList<true> list(p, sums);
-  if (warp == 0) {  // alone, while the others keep off its way
-    const Run run = run_of(list.total(), blockIdx.x, gridDim.x);
-    Segment found;
-    if (run.begin < run.end) found = list.seek(run.begin);
-    if (lane == 0) blocks = run, opening = found;
+  const float scale = global_scale(p);
+  const WorkList<true, true> list(p, sums[warp]);
+  const Run blocks = run_of(list.total(), blockIdx.x, gridDim.x);
+  const std::int64_t few = blocks.end - blocks.begin;
+  if (few <= kFewBlocks<2, kStreamWarps> && p.tile.passes == 1) {
+    if (few <= kFewBlocks<1, kStreamWarps>)
+      score_few<Ops, Tiles, 1, kStreamWarps>(p, list, blocks, scale);
+    else
+      score_few<Ops, Tiles, 2, kStreamWarps>(p, list, blocks, scale);
+    fill_tails(p);
+    return;
   }
-  __syncthreads();
   // Rows, or tokens where heads fold, are spread over lanes; of the lanes that hold the same one,
   // one speaks.
   const bool speaks = p.folds ? lane < Tiles * 8 : is_speaker<Tiles>(lane);
@@ -203,18 +206,13 @@ __global__ void __launch_bounds__(kStreamThreads, 1)
     const unsigned each = units / kStreamWarps, rest = units % kStreamWarps;
     here.begin = here.at = static_cast<int>(warp * each + min(static_cast<unsigned>(warp), rest));
     here.end = here.begin + static_cast<int>(each + (warp < rest));
-    here.scale = global_scale(p);
+    here.line = blocks.begin, here.scale = scale;
   }
   __syncwarp();
 #pragma unroll 1
   while (here.at < here.end) {
     {
-      const int columns = here.at / kUnits;  // after the first of the block of threads
-      Segment found = opening;
-      if (columns < found.left)
-        found.column += columns;
-      else
-        found = list.seek(blocks.begin + columns);
+      const Segment found = list.seek(here.line + here.at / kUnits);
       __syncwarp();
       if (lane == 0) take_segment<Ops>(p, found, here), take_pass(p, 0, here);
       __syncwarp();

@@ -27,9 +27,10 @@ struct Unit {
 template <int Tiles>
 struct Position {
   Segment segment;
-  int begin, end;    // the warp's units, counted from the first block of the thread block
-  int at;            // those before it are done
-  int first, units;  // of the segment, counted from the block of its first column
+  std::int64_t line;  // where the thread block's run of the line of work begins
+  int begin, end;     // the warp's units, counted from the first block of the thread block
+  int at;             // those before it are done
+  int first, units;   // of the segment, counted from the block of its first column
   int pass;
   float scale;
   HeadChunk heads;
