@@ -43,6 +43,7 @@ struct ScoreSpec {
   OutputStrides output = OutputStrides::dense;
   Tiles tiles = Tiles::exact;
   std::int64_t max_k_tiles = -1;  // >= 0: wins over `tiles`
+  std::int64_t table_width = 0;   // columns of the page table, at least
   std::int64_t block_start = 0, block_step = 1;
   Pages pages = Pages::permuted;
   bool misaligned = false;      // bases and strides off by one element

@@ -137,7 +137,7 @@ Rows paged_keys(Problem& p, const ScoreSpec& s, Tensor* table, Random& random) {
     width = std::max<std::int64_t>(width, (n + 127) / 128);
   }
   const std::int64_t pages = live + 2;
-  width += 2;
+  width = std::max(width + 2, s.table_width);
   std::vector<std::int32_t> order(static_cast<std::size_t>(pages));
   std::iota(order.begin(), order.end(), 0);
   if (s.pages != Pages::ascending) {

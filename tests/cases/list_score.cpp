@@ -226,6 +226,31 @@ void columns_beyond_the_keys(List& l) {
         }));
 }
 
+// What a launch captured for contexts of 384k is replayed with.
+void short_lengths_in_a_long_table(List& l) {
+  const auto in = [](ScoreSpec s, std::int32_t tokens) {
+    s.max_k_tiles = s.table_width = 3000;
+    s.q_lengths = {tokens, 0, tokens};
+    return s;
+  };
+  const ScoreSpec few = paged({}, {200, 90, 400});
+  for (Types types : {Types::fp4_fp4, Types::bf16_fp4})
+    for (std::int32_t tokens : {1, 4})
+      l.add("short_lengths_in_a_long_table_tokens_" + std::to_string(tokens) +
+                (types == Types::bf16_fp4 ? "_bf16" : ""),
+            with(in(few, tokens), [=](ScoreSpec& s) { s.types = types; }));
+  l.add("short_lengths_in_a_long_table_all_heads", with(in(few, 2), [](ScoreSpec& s) {
+          s.q_heads = 4, s.k_heads = 1, s.reduce = Reduce::all, s.rows_after = 2;
+        }));
+  l.add("short_lengths_in_a_long_table_two_key_heads",
+        with(in(few, 3), [](ScoreSpec& s) { s.q_heads = 6, s.k_heads = 2, s.causal = false; }));
+  l.add("a_block_or_two_a_multiprocessor_in_a_long_table",
+        with(in(paged({}, {17000, 900, 17001}), 1), [](ScoreSpec& s) { s.q_heads = 1; }));
+  l.add("page_ids_out_of_range_in_a_long_table",
+        with(in(few, 2), [](ScoreSpec& s) { s.pages = Pages::out_of_range; }))
+      .checked_error = {"page_table"};
+}
+
 // Sets 16-bit elements of every query or key row.
 void set_rows(const Tensor& t, std::uint16_t bits) {
   for (std::int64_t i = 0; i < t.size(0) * t.size(1) * t.size(2); ++i) {
@@ -299,6 +324,7 @@ void add_score_cases(std::vector<Case>& list) {
   lengths_and_causality(l);
   single_tokens(l);
   columns_beyond_the_keys(l);
+  short_lengths_in_a_long_table(l);
   numbers(l);
 }
 
