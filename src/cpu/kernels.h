@@ -44,8 +44,9 @@ struct Route {
   void (*unpack)(const KeySource&, void* block) = nullptr;
   void (*score)(const void* tile, int vectors, const void* block, const std::int32_t* visible,
                 float* best) = nullptr;
-  // Around the calls of `score` of a task, on its thread: state that a CPU keeps for them.
-  void (*enter)() = nullptr;
+  // Before the blocks of a tile of so many rows, and after those of a task's last tile, on its
+  // thread: state that a CPU keeps for them.
+  void (*enter)(int rows, void* block) = nullptr;
   void (*leave)() = nullptr;
 };
 

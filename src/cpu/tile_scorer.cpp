@@ -69,8 +69,8 @@ void TileScorer::begin(const Tile& tile, const Span& span) {
   by_keys_ = &route_ == &kernels_.nvfp4 && kernels_.score_keys &&
              tile.rows() <= kernels_.max_rows_of_score_keys;
   vectors_ = by_keys_ ? tile.rows() : (tile.rows() + kernels_.lanes - 1) / kernels_.lanes;
-  if (!by_keys_ && !entered_ && route_.enter) {
-    route_.enter();
+  if (!by_keys_ && route_.enter) {
+    route_.enter(tile.rows(), block_);
     entered_ = true;
   }
   pack();

@@ -28,8 +28,9 @@
 
 namespace kvscout::cpu::amx {
 
-inline constexpr int kRows = 16;   // query rows of a tile, keys of another
-inline constexpr int kGroups = 8;  // of 16 elements
+inline constexpr int kRows = 16;    // query rows of a tile, keys of another
+inline constexpr int kFewRows = 8;  // for which tiles of half the height take half the time
+inline constexpr int kGroups = 8;   // of 16 elements
 inline constexpr int kPage = 4096;
 inline constexpr int kChunks = 8;  // of 16 keys: 4c + r + 32q, r and q = 0 .. 3 (vnni/keys.cpp)
 
@@ -57,6 +58,7 @@ struct alignas(kPage) KeyBlock {
   KeyTile chunk[kChunks];
   Vector vector[2];
   std::uint8_t rows[kBlock][kHeadDim / 2];  // where not all 128 keys exist: those that do
+  bool few;                                 // of the tile of queries: kFewRows at most
 };
 static_assert(sizeof(QueryTile) == kPage && sizeof(KeyTile) == kPage);
 static_assert(sizeof(KeyBlock::Vector) == kPage);
@@ -65,15 +67,27 @@ static_assert(sizeof(KeyBlock::Vector) == kPage);
 inline constexpr std::uint8_t kHalves[16] = {0x00, 0x58, 0x5C, 0x5E, 0x60, 0x62, 0x64, 0x66,
                                              0x80, 0xD8, 0xDC, 0xDE, 0xE0, 0xE2, 0xE4, 0xE6};
 
+// What `scaled` needs, in registers: compilers would build it anew for every group, on the port of
+// the shuffles.
+struct Constants {
+  __m512i table, factor, kept;
+  __mmask64 high;
+};
+KVSCOUT_AMX_INLINE Constants constants() {
+  Constants c{vnni::table_of(kHalves), _mm512_set1_epi16(1 << 13),
+              _mm512_set1_epi16(static_cast<short>(0x8FFF)), 0xAAAAAAAAAAAAAAAA};
+  asm("" : "+v"(c.table), "+v"(c.factor), "+v"(c.kept), "+Yk"(c.high));
+  return c;
+}
+
 // Codes in the low nibbles of the high bytes of words, times scales: 2^-112 times the product in
 // bfloat16. Scales are (byte & 0x7F) << 7, which is 1/256 of their value in half precision.
-KVSCOUT_AMX_INLINE __m512i scaled(__m512i codes, __m512i table, __m512i scales) {
-  const __m512i x = _mm512_maskz_permutexvar_epi8(0xAAAAAAAAAAAAAAAA, codes, table);
+KVSCOUT_AMX_INLINE __m512i scaled(__m512i codes, __m512i scales, const Constants& c) {
+  const __m512i x = _mm512_maskz_permutexvar_epi8(c.high, codes, c.table);
   __m512i product;  // clang 14 has the instruction, but no header for it
   asm("vmulph %2, %1, %0" : "=v"(product) : "v"(x), "v"(scales));
   // An arithmetic shift by three as a multiplication: two ports do it, shifts have one.
-  const __m512i shifted = _mm512_mulhi_epi16(product, _mm512_set1_epi16(1 << 13));
-  return _mm512_and_si512(shifted, _mm512_set1_epi16(static_cast<short>(0x8FFF)));
+  return _mm512_and_si512(_mm512_mulhi_epi16(product, c.factor), c.kept);
 }
 inline constexpr short kNan = 0x7FC0;
 
@@ -81,7 +95,7 @@ void pack(const QuerySource& source, void* vector);  // pack.cpp
 void unpack(const KeySource& source, void* block);   // score.cpp
 void score(const void* tiles, int vectors, const void* block, const std::int32_t* visible,
            float* best);
-void enter();
+void enter(int rows, void* block);
 void leave();
 
 }  // namespace kvscout::cpu::amx

@@ -52,8 +52,8 @@ KVSCOUT_AMX_INLINE void take(KeyBlock::Vector& v, int first, int count, int c,
   }
 }
 
-KVSCOUT_AMX_INLINE void start(KeyBlock::Vector& v) {
-  for (int r = 0; r < kRows; ++r) _mm512_store_ps(v.maxima[r], _mm512_set1_ps(-__builtin_inff()));
+KVSCOUT_AMX_INLINE void start(KeyBlock::Vector& v, int rows) {
+  for (int r = 0; r < rows; ++r) _mm512_store_ps(v.maxima[r], _mm512_set1_ps(-__builtin_inff()));
 }
 KVSCOUT_AMX_INLINE void finish(const KeyBlock::Vector& v, float* best) {
   __m512 rows[kRows];

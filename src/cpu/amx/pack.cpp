@@ -32,7 +32,7 @@ constexpr Places kPlaces = make_places();
 
 KVSCOUT_AMX void pack(const QuerySource& source, void* vector) {
   auto& tile = *static_cast<QueryTile*>(vector);
-  const __m512i table = vnni::table_of(kHalves);
+  const Constants constant = constants();
   const __m512i seven_bits = _mm512_set1_epi16(0x7F);
   for (int row = 0; row < kRows; ++row) {
     const __m512i codes = _mm512_loadu_si512(source.rows[row]);
@@ -44,7 +44,7 @@ KVSCOUT_AMX void pack(const QuerySource& source, void* vector) {
       const __m512i words = _mm512_permutexvar_epi16(_mm512_load_si512(kPlaces.word[two]), codes);
       const __m512i turned = _mm512_shldv_epi16(words, words, _mm512_load_si512(kPlaces.turn));
       const __m512i scale = _mm512_permutexvar_epi16(_mm512_load_si512(kPlaces.group[two]), bytes);
-      __m512i x = scaled(turned, table, _mm512_slli_epi16(scale, 7));
+      __m512i x = scaled(turned, _mm512_slli_epi16(scale, 7), constant);
       const __mmask32 nonzero = _mm512_test_epi16_mask(x, _mm512_set1_epi16(0x0FFF));
       x = _mm512_mask_add_epi16(x, nonzero, x, _mm512_set1_epi16(224 << 7));
       x = _mm512_mask_mov_epi16(x, _mm512_cmpeq_epi16_mask(scale, seven_bits),

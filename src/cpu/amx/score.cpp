@@ -2,8 +2,10 @@
 // rows are scored; further rows meet them in the cache, two by two tiles at a time.
 //
 // Bound: a tile instruction takes 16 cycles, which is 512 operations a cycle (the byte dot product:
-// 146). For few rows it is the unpacking, on the vector ports meanwhile: for 16 keys 80 operations
-// that transpose them, and for 32 of their elements 4.75: 13 cycles a key by count, 17 measured.
+// 146). For few rows it is the unpacking, on the vector ports meanwhile: for 16 keys 64 operations
+// that transpose them, and for 32 of their elements 4.75: 12.5 cycles a key by count. A load waits
+// for stores on their way to an address that differs by whole pages, and the stores of a chunk are
+// one: so keys are read whole, at the beginning of each.
 #if defined(__x86_64__)
 
 #include <cstddef>
@@ -33,9 +35,11 @@ namespace {
 struct alignas(64) Configuration {
   std::uint8_t palette = 1, start = 0, unused[14] = {};
   std::uint16_t bytes[16] = {64, 64, 64, 64, 32, 32, 64, 64};
-  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 8, 8};
+  std::uint8_t rows[16];
 };
-constexpr Configuration kConfiguration;
+constexpr Configuration kAllRows{.rows = {16, 16, 16, 16, 16, 16, 8, 8}};
+constexpr Configuration kFew{
+    .rows = {kFewRows, kFewRows, kFewRows, kFewRows, kFewRows, kFewRows, 8, 8}};
 
 constexpr int kSumBytes = 64, kQueryBytes = 32, kKeyBytes = 64;  // of a tile's row
 
@@ -46,21 +50,10 @@ const std::int32_t* of_vector(const std::int32_t* visible, int v) {
 // Chunks that hold keys that exist.
 int chunks_of(const KeySource& s) { return s.count < 32 ? (s.count + 3) / 4 : kChunks; }
 
-// Sixteen bytes each of four rows, side by side.
-KVSCOUT_AMX_INLINE __m512i block_of_rows(const std::uint8_t* row, std::int64_t stride) {
-  const auto at = [&](std::int64_t bytes) KVSCOUT_AMX {
-    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(row + bytes));
-  };
-  __m512i x = _mm512_castsi128_si512(at(0));
-  x = _mm512_inserti32x4(x, at(stride), 1);
-  x = _mm512_inserti32x4(x, at(2 * stride), 2);
-  return _mm512_inserti32x4(x, at(3 * stride), 3);
-}
-
 // Eight pairs of a group from its two dwords.
 template <bool kNans>
 KVSCOUT_AMX_INLINE void store_group(const __m512i* dwords, __m512i scale_bytes, int g,
-                                    KeyTile& tile) {
+                                    const Constants& constant, KeyTile& tile) {
   // The group's byte of each dword, in both of its words.
   const char b = static_cast<char>(g % 4);
   const __m512i spread = _mm512_broadcast_i32x4(
@@ -71,7 +64,6 @@ KVSCOUT_AMX_INLINE void store_group(const __m512i* dwords, __m512i scale_bytes, 
   const __m512i scale = _mm512_slli_epi16(bytes, 7);
   __mmask32 nans = 0;
   if (kNans) nans = _mm512_cmpeq_epi16_mask(bytes, _mm512_set1_epi16(0x7F));
-  const __m512i table = vnni::table_of(kHalves);
   KVSCOUT_UNROLL
   for (int d = 0; d < 2; ++d) {
     KVSCOUT_UNROLL
@@ -80,7 +72,7 @@ KVSCOUT_AMX_INLINE void store_group(const __m512i* dwords, __m512i scale_bytes, 
                             : s == 1 ? _mm512_slli_epi16(dwords[d], 4)
                             : s == 2 ? dwords[d]
                                      : _mm512_srli_epi16(dwords[d], 4);
-      __m512i x = scaled(codes, table, scale);
+      __m512i x = scaled(codes, scale, constant);
       if (kNans) x = _mm512_mask_mov_epi16(x, nans, _mm512_set1_epi16(kNan));
       _mm512_store_si512(tile.data[g][4 * d + s], x);
     }
@@ -100,8 +92,8 @@ KVSCOUT_AMX_INLINE void zero_sums(int first) {
 // Tiles of group g of chunk c against one or two vectors. A tile load that meets stores of the same
 // bytes on their way waits for them, some 60 cycles: hence a chunk behind the unpacking.
 template <int kVectors>
-KVSCOUT_AMX_INLINE void multiply(const QueryTile* q, const KeyBlock& b, int c, int g) {
-  TILE_LOAD(6, b.chunk[c].data[g], kKeyBytes);
+KVSCOUT_AMX_INLINE void multiply(const QueryTile* q, const KeyTile& keys, int c, int g) {
+  TILE_LOAD(6, keys.data[g], kKeyBytes);
   TILE_LOAD(4, q[0].data[g], kQueryBytes);
   if (kVectors > 1) TILE_LOAD(5, q[kVectors - 1].data[g], kQueryBytes);
   if (c % 2 == 0) {
@@ -123,45 +115,51 @@ KVSCOUT_AMX_INLINE void store_sums(KeyBlock& b, int c) {
   }
 }
 
-// The first one or two vectors, chunk by chunk.
-template <int kVectors, bool kMasked, bool kNans>
-KVSCOUT_AMX void unpack_and_score(const QueryTile* q, KeyBlock& b, const std::int32_t* visible,
-                                  float* best) {
+// The first one or two vectors, chunk by chunk. If no others follow, two chunks take turns in
+// memory, which leaves the first-level cache to the keys.
+template <int kVectors, int kTileRows, bool kMasked, bool kNans>
+KVSCOUT_AMX void unpack_and_score(const QueryTile* q, bool others, KeyBlock& b,
+                                  const std::int32_t* visible, float* best) {
+  const int kept = others ? kChunks - 1 : 1;
+  const auto place = [&](int c) -> KeyTile& { return b.chunk[c & kept]; };
   const KeySource source = b.vector[0].source;
+  const Constants constant = constants();
   const int chunks = chunks_of(source);
   const __m512i seven_bits = _mm512_set1_epi8(0x7F);
   const std::uint8_t* rows = source.rows;
   const std::int64_t stride = source.stride;
-  for (int v = 0; v < kVectors; ++v) start(b.vector[v]);
+  for (int v = 0; v < kVectors; ++v) start(b.vector[v], kTileRows);
   for (int c = 0; c <= chunks; ++c) {  // unpacks chunk c, multiplies c - 1
     const bool more = c < chunks;
     if (more) vnni::prefetch_next(source, 4 * c);
     if (c > 0) zero_sums((c - 1) % 2);
+    __m512i blocks[4][4], scales[2];  // [q][16 bytes]; of four groups
+    KVSCOUT_UNROLL
+    for (int i = 0; i < 4 && more; ++i)
+      vnni::blocks_of_rows(rows + 32 * i * stride, stride, blocks[i]);
+    KVSCOUT_UNROLL
+    for (int i = 0; i < 2 && more; ++i)
+      scales[i] =
+          _mm512_and_si512(_mm512_loadu_si512(source.scales + i * 512 + c * 64), seven_bits);
     KVSCOUT_UNROLL
     for (int i = 0; i < 4; ++i) {
-      if (c > 0) multiply<kVectors>(q, b, c - 1, 2 * i);
-      __m512i dwords[4], scales;
+      if (c > 0) multiply<kVectors>(q, place(c - 1), c - 1, 2 * i);
+      __m512i dwords[4];
       if (more) {
-        const std::uint8_t* first = rows + 16 * i;
-        vnni::dwords_of_block(block_of_rows(first, stride),
-                              block_of_rows(first + 32 * stride, stride),
-                              block_of_rows(first + 64 * stride, stride),
-                              block_of_rows(first + 96 * stride, stride), dwords);
-        scales =
-            _mm512_and_si512(_mm512_loadu_si512(source.scales + i / 2 * 512 + c * 64), seven_bits);
-        store_group<kNans>(dwords, scales, 2 * i, b.chunk[c]);
+        vnni::dwords_of_block(blocks[0][i], blocks[1][i], blocks[2][i], blocks[3][i], dwords);
+        store_group<kNans>(dwords, scales[i / 2], 2 * i, constant, place(c));
       }
-      if (c > 0) multiply<kVectors>(q, b, c - 1, 2 * i + 1);
-      if (more) store_group<kNans>(dwords + 2, scales, 2 * i + 1, b.chunk[c]);
+      if (c > 0) multiply<kVectors>(q, place(c - 1), c - 1, 2 * i + 1);
+      if (more) store_group<kNans>(dwords + 2, scales[i / 2], 2 * i + 1, constant, place(c));
     }
     if (c > 1)
       for (int v = 0; v < kVectors; ++v)
-        take<1, kMasked>(b.vector[v], 0, kRows, c - 2, of_vector(visible, v));
+        take<1, kMasked>(b.vector[v], 0, kTileRows, c - 2, of_vector(visible, v));
     if (c > 0) store_sums<kVectors>(b, c - 1);
     rows += 4 * stride;
   }
   for (int v = 0; v < kVectors; ++v) {
-    take<1, kMasked>(b.vector[v], 0, kRows, chunks - 1, of_vector(visible, v));
+    take<1, kMasked>(b.vector[v], 0, kTileRows, chunks - 1, of_vector(visible, v));
     finish(b.vector[v], best + v * kRows);
   }
 }
@@ -171,7 +169,7 @@ template <int kVectors, bool kMasked>
 KVSCOUT_AMX void score_some(const QueryTile* q, KeyBlock& b, const std::int32_t* visible,
                             float* best) {
   const int chunks = chunks_of(b.vector[0].source);
-  for (int v = 0; v < kVectors; ++v) start(b.vector[v]);
+  for (int v = 0; v < kVectors; ++v) start(b.vector[v], kRows);
   int c = 0;
   for (; c < chunks; c += 2) {  // an odd chunk more holds keys nobody sees
     zero_sums(0);
@@ -210,16 +208,16 @@ bool all_see_all(const std::int32_t* visible, int rows) {
   return true;
 }
 
-template <int kVectors>
-KVSCOUT_AMX void first_vectors(const QueryTile* q, KeyBlock& b, const std::int32_t* visible,
-                               float* best) {
+template <int kVectors, int kTileRows>
+KVSCOUT_AMX void first_vectors(const QueryTile* q, bool others, KeyBlock& b,
+                               const std::int32_t* visible, float* best) {
   const bool nans = vnni::any_nan(b.vector[0].source.scales);
   if (all_see_all(visible, kVectors * kRows))
-    (nans ? unpack_and_score<kVectors, false, true>
-          : unpack_and_score<kVectors, false, false>)(q, b, visible, best);
+    (nans ? unpack_and_score<kVectors, kTileRows, false, true>
+          : unpack_and_score<kVectors, kTileRows, false, false>)(q, others, b, visible, best);
   else
-    (nans ? unpack_and_score<kVectors, true, true>
-          : unpack_and_score<kVectors, true, false>)(q, b, visible, best);
+    (nans ? unpack_and_score<kVectors, kTileRows, true, true>
+          : unpack_and_score<kVectors, kTileRows, true, false>)(q, others, b, visible, best);
 }
 
 template <int kVectors>
@@ -251,13 +249,19 @@ KVSCOUT_AMX void score(const void* tiles, int vectors, const void* block,
     const std::int32_t* seen = of_vector(visible, v);
     const bool two = v + 2 <= vectors;
     if (v == 0)
-      (two ? first_vectors<2> : first_vectors<1>)(q, b, seen, best);
+      (two     ? first_vectors<2, kRows>
+       : b.few ? first_vectors<1, kFewRows>
+               : first_vectors<1, kRows>)(q, vectors > 2, b, seen, best);
     else
       (two ? next_vectors<2> : next_vectors<1>)(q + v, b, seen, best + v * kRows);
   }
 }
 
-KVSCOUT_AMX void enter() { asm volatile("ldtilecfg %0" ::"m"(kConfiguration)); }
+KVSCOUT_AMX void enter(int rows, void* block) {
+  auto& b = *static_cast<KeyBlock*>(block);
+  b.few = rows <= kFewRows;
+  asm volatile("ldtilecfg %0" ::"m"(b.few ? kFew : kAllRows));
+}
 KVSCOUT_AMX void leave() { asm volatile("tilerelease" ::); }
 
 }  // namespace kvscout::cpu::amx

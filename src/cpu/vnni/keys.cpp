@@ -13,19 +13,6 @@
 namespace kvscout::cpu::vnni {
 namespace {
 
-// Block c (16 bytes) of four rows, side by side, for c = 0 .. 3.
-KVSCOUT_VNNI_INLINE void blocks_of_rows(const std::uint8_t* row, std::int64_t stride,
-                                        __m512i* out) {
-  const __m512i a = _mm512_loadu_si512(row), b = _mm512_loadu_si512(row + stride);
-  const __m512i c = _mm512_loadu_si512(row + 2 * stride), d = _mm512_loadu_si512(row + 3 * stride);
-  const __m512i x = _mm512_shuffle_i32x4(a, b, 0x88), y = _mm512_shuffle_i32x4(a, b, 0xDD);
-  const __m512i z = _mm512_shuffle_i32x4(c, d, 0x88), w = _mm512_shuffle_i32x4(c, d, 0xDD);
-  out[0] = _mm512_shuffle_i32x4(x, z, 0x88);
-  out[1] = _mm512_shuffle_i32x4(y, w, 0x88);
-  out[2] = _mm512_shuffle_i32x4(x, z, 0xDD);
-  out[3] = _mm512_shuffle_i32x4(y, w, 0xDD);
-}
-
 // The scales of group g from the four bytes of each lane.
 template <bool kNan>
 KVSCOUT_VNNI_INLINE __m512 scales_of(__m512i bytes, int g) {

@@ -90,6 +90,19 @@ KVSCOUT_VNNI void pack(const QuerySource& source, void* vector);
 void score_keys(const void* tile, int rows, const KeySource& source, const std::int32_t* visible,
                 float* best);
 
+// Block c (16 bytes) of four rows, side by side, for c = 0 .. 3.
+KVSCOUT_VNNI_INLINE void blocks_of_rows(const std::uint8_t* row, std::int64_t stride,
+                                        __m512i* out) {
+  const __m512i a = _mm512_loadu_si512(row), b = _mm512_loadu_si512(row + stride);
+  const __m512i c = _mm512_loadu_si512(row + 2 * stride), d = _mm512_loadu_si512(row + 3 * stride);
+  const __m512i x = _mm512_shuffle_i32x4(a, b, 0x88), y = _mm512_shuffle_i32x4(a, b, 0xDD);
+  const __m512i z = _mm512_shuffle_i32x4(c, d, 0x88), w = _mm512_shuffle_i32x4(c, d, 0xDD);
+  out[0] = _mm512_shuffle_i32x4(x, z, 0x88);
+  out[1] = _mm512_shuffle_i32x4(y, w, 0x88);
+  out[2] = _mm512_shuffle_i32x4(x, z, 0xDD);
+  out[3] = _mm512_shuffle_i32x4(y, w, 0xDD);
+}
+
 // Sixteen bytes each of keys r + 32q, q = 0 .. 3, side by side, for four r -> their four dwords,
 // lanes in the order of the scales.
 KVSCOUT_VNNI_INLINE void dwords_of_block(__m512i a, __m512i b, __m512i c, __m512i d, __m512i* out) {
