@@ -131,7 +131,6 @@ KVSCOUT_AMX void unpack_and_score(const QueryTile* q, bool others, KeyBlock& b,
   for (int v = 0; v < kVectors; ++v) start(b.vector[v], kTileRows);
   for (int c = 0; c <= chunks; ++c) {  // unpacks chunk c, multiplies c - 1
     const bool more = c < chunks;
-    if (more) vnni::prefetch_next(source, 4 * c);
     if (c > 0) zero_sums((c - 1) % 2);
     __m512i blocks[4][4], scales[2];  // [q][16 bytes]; of four groups
     KVSCOUT_UNROLL
@@ -146,6 +145,7 @@ KVSCOUT_AMX void unpack_and_score(const QueryTile* q, bool others, KeyBlock& b,
       if (c > 0) multiply<kVectors>(q, place(c - 1), c - 1, 2 * i);
       __m512i dwords[4];
       if (more) {
+        vnni::prefetch_next(source, 4 * c, i);
         vnni::dwords_of_block(blocks[0][i], blocks[1][i], blocks[2][i], blocks[3][i], dwords);
         store_group<kNans>(dwords, scales[i / 2], 2 * i, constant, place(c));
       }

@@ -48,7 +48,6 @@ KVSCOUT_VNNI void score_rows(const QueryRow* tile, int rows, const KeySource& so
     KVSCOUT_UNROLL
     for (int q = 0; q < 4; ++q)
       blocks_of_rows(source.rows + (first + 32 * q) * source.stride, source.stride, blocks[q]);
-    prefetch_next(source, first);
     // Row addresses are hidden, or the compiler hoists (and spills) their broadcasts.
     const QueryRow* q[kQueries];
     KVSCOUT_UNROLL
@@ -59,6 +58,7 @@ KVSCOUT_VNNI void score_rows(const QueryRow* tile, int rows, const KeySource& so
     __m512 logit[kQueries];
     KVSCOUT_UNROLL
     for (int c = 0; c < 4; ++c) {
+      prefetch_next(source, first, c);
       __m512i dwords[4];
       dwords_of_block(blocks[0][c], blocks[1][c], blocks[2][c], blocks[3][c], dwords);
       const __m512i scales = _mm512_loadu_si512(source.scales + c / 2 * 512 + first * 16);

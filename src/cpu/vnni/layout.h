@@ -60,17 +60,14 @@ KVSCOUT_VNNI_INLINE __m512i table_of(const void* sixteen_bytes) {
   return _mm512_broadcast_i32x4(_mm_loadu_si128(static_cast<const __m128i*>(sixteen_bytes)));
 }
 
-// Fetches keys first .. first+3, +32, +64, +96 of the next block, and a quarter of their scales.
-KVSCOUT_VNNI_INLINE void prefetch_next(const KeySource& source, int first) {
+// Fetches keys first + 32q .. first + 32q + 3 of the next block, and half of the scales of such
+// keys of all q with every other q. Called all along: many lines at once would wait for each other.
+KVSCOUT_VNNI_INLINE void prefetch_next(const KeySource& source, int first, int q) {
   if (!source.next_rows) return;
   KVSCOUT_UNROLL
-  for (int q = 0; q < 4; ++q) {
-    KVSCOUT_UNROLL
-    for (int r = 0; r < 4; ++r)
-      __builtin_prefetch(source.next_rows + (first + 32 * q + r) * source.stride);
-  }
-  __builtin_prefetch(source.next_scales + first * 16);
-  __builtin_prefetch(source.next_scales + 512 + first * 16);
+  for (int r = 0; r < 4; ++r)
+    __builtin_prefetch(source.next_rows + (first + 32 * q + r) * source.stride);
+  if (q % 2 == 0) __builtin_prefetch(source.next_scales + q / 2 * 512 + first * 16);
 }
 
 // Whether one of a block's 1024 scale bytes is NaN.
