@@ -74,13 +74,12 @@ __device__ __forceinline__ std::uint32_t f16x2_to_bf16x2(std::uint32_t h) {
 // Factors that the compiler must not turn into shifts and additions: those share a pipe with the
 // masks, and that pipe is the one that streaming keys would wait for (7 instead of 11 instructions
 // there for 8 elements).
-static __constant__ std::uint32_t kUp[8] = {512, 2, 0x20000020, 0x70007000, 0x70007000, 64, 4, 32};
+static __constant__ std::uint32_t kUp[5] = {512, 2, 32, 64, 4};
 
 // Eight e2m1 codes times one half of a pair of scales. (An operand of a half multiplication is
-// either half of a register at no cost.) `Short`: 13 instead of 15 instructions (bf16: 17 instead
-// of 19) for three registers of constants, which kernels on wgmma do not have.
-// `Shifts`: 14 instructions, of which the multiplier gets less.
-template <bool Bf16, bool Short, bool Shifts = false>
+// either half of a register at no cost.) `Short`: 14 instead of 15 instructions (bf16: 17 instead
+// of 19) for registers of constants, which kernels on wgmma do not have.
+template <bool Bf16, bool Short>
 __device__ __forceinline__ void unpack_e2m1(std::uint32_t w, std::uint32_t pair, int half,
                                             std::uint32_t* h) {
   const std::uint32_t scale = broadcast_half<Bf16>(pair, half);
@@ -95,28 +94,23 @@ __device__ __forceinline__ void unpack_e2m1(std::uint32_t w, std::uint32_t pair,
     const auto place = [](std::uint32_t codes, std::uint32_t up) {
       return (codes * up + 0x7E007E00u) & 0x81C081C0u;
     };
-    h[0] = multiply2<true>(place(w & 0x000F000Fu, kUp[5]), scale);  // elements 0, 4
-    h[1] = multiply2<true>(place(w & 0x00F000F0u, kUp[6]), scale);  // 1, 5
-    h[2] = multiply2<true>(place(v & 0x000F000Fu, kUp[5]), scale);  // 2, 6
-    h[3] = multiply2<true>(place(v & 0x00F000F0u, kUp[6]), scale);  // 3, 7
+    h[0] = multiply2<true>(place(w & 0x000F000Fu, kUp[3]), scale);  // elements 0, 4
+    h[1] = multiply2<true>(place(w & 0x00F000F0u, kUp[4]), scale);  // 1, 5
+    h[2] = multiply2<true>(place(v & 0x000F000Fu, kUp[3]), scale);  // 2, 6
+    h[3] = multiply2<true>(place(v & 0x00F000F0u, kUp[4]), scale);  // 3, 7
   } else {
     // A code n = smmm at bits 4..1 of a byte: adding 0x70 carries s from bit 4 to bit 7 and leaves
     // rubbish in bits 6..4 only, which the mask drops. As multiplications and additions, that is,
     // not on the pipe that logic uses.
     const std::uint32_t even = w & 0x0F0F0F0Fu;
     std::uint32_t low, high;
-    if constexpr (Short && Shifts) {
+    if constexpr (Short) {
       // Odd codes, already in the upper halves of their bytes: to the right with an addition is one
-      // instruction (LEA.HI).
+      // instruction (LEA.HI). Both directions by one product of 64 bits would be an instruction
+      // less, and slower: it keeps the multiplier for four cycles or more.
       const std::uint32_t odd = w & 0xF0F0F0F0u;
-      low = odd * kUp[7] + 0x70007000u;
+      low = odd * kUp[2] + 0x70007000u;
       high = (odd >> 3) + 0x70007000u;
-    } else if constexpr (Short) {
-      // Odd codes, already in the upper halves of their bytes, move by 5 to the left and by 3 to
-      // the right in one product of 64 bits.
-      asm("mad.lo.cc.u32 %0, %2, %3, %4; madc.hi.u32 %1, %2, %3, %5;"
-          : "=r"(low), "=r"(high)
-          : "r"(w & 0xF0F0F0F0u), "r"(kUp[2]), "r"(kUp[3]), "r"(kUp[4]));
     } else {
       const std::uint32_t odd = (w >> 4) & 0x0F0F0F0Fu;
       low = odd * kUp[0] + 0x70707000u, high = odd * kUp[1] + 0x70707070u;
@@ -128,21 +122,25 @@ __device__ __forceinline__ void unpack_e2m1(std::uint32_t w, std::uint32_t pair,
   }
 }
 
-// Two e4m3 bytes (bits 0..15) as fp16x2; NaN stays NaN. With bit arithmetic where the instruction
-// lacks.
-template <bool HasConversion>
+// Two e4m3 bytes (bits 0..15) as fp16x2 by bit arithmetic.
 __device__ __forceinline__ std::uint32_t e4m3x2_to_f16x2(std::uint32_t bytes) {
-  std::uint32_t d;
-  if constexpr (HasConversion) {
-    asm("{ .reg .b16 t; cvt.u16.u32 t, %1; cvt.rn.f16x2.e4m3x2 %0, t; }" : "=r"(d) : "r"(bytes));
-  } else {
-    const std::uint32_t wide = permute_bytes(bytes, 0, 0x1404);  // a byte to the top of each half
-    const std::uint32_t magnitude = (wide & 0x7F007F00u) >> 1;   // reads 2^-8 too small
-    const std::uint32_t nan =
-        (magnitude + 0x00800080u) & 0x40004000u;  // only 0x7F carries this far
-    d = multiply2<false>(magnitude, 0x5C005C00u) | nan | (nan - (nan >> 5)) | (wide & 0x80008000u);
-  }
-  return d;
+  const std::uint32_t wide = permute_bytes(bytes, 0, 0x1404);  // a byte to the top of each half
+  const std::uint32_t magnitude = (wide & 0x7F007F00u) >> 1;   // reads 2^-8 too small
+  const std::uint32_t nan = (magnitude + 0x00800080u) & 0x40004000u;  // only 0x7F carries this far
+  return multiply2<false>(magnitude, 0x5C005C00u) | nan | (nan - (nan >> 5)) | (wide & 0x80008000u);
+}
+
+// Four e4m3 bytes as two fp16x2; NaN stays NaN.
+template <bool HasConversion>
+__device__ __forceinline__ void e4m3x4_to_f16x4(std::uint32_t bytes, std::uint32_t& low,
+                                                std::uint32_t& high) {
+  if constexpr (HasConversion)
+    asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.rn.f16x2.e4m3x2 %0, l;"
+        "  cvt.rn.f16x2.e4m3x2 %1, h; }"
+        : "=r"(low), "=r"(high)
+        : "r"(bytes));
+  else
+    low = e4m3x2_to_f16x2(bytes), high = e4m3x2_to_f16x2(bytes >> 16);
 }
 
 // The operands of one pair of element types. `A` is the folder's atom.
@@ -157,17 +155,6 @@ struct Operands {
   static constexpr float kRepairOne = kBf16 ? 256.0f : 16384.0f;
   static constexpr float kRepair =
       (kKeyScales ? kRepairOne : 1.0f) * (kQueryScales ? kRepairOne : 1.0f);
-
-  static constexpr bool kShifts = requires { A::kShifts; };  // of unpack_e2m1
-
-  // Four e4m3 bytes as two fp16x2.
-  static __device__ __forceinline__ void e4m3x4(std::uint32_t bytes, std::uint32_t& low,
-                                                std::uint32_t& high) {
-    if constexpr (requires { A::e4m3x4(bytes, low, high); })
-      A::e4m3x4(bytes, low, high);
-    else
-      low = A::e4m3x2(bytes), high = A::e4m3x2(bytes >> 16);
-  }
 
   struct Raw {
     uint4 v[kKeyLoads];
@@ -185,7 +172,7 @@ struct Operands {
       // The format is unsigned: bit 7 goes.
       const std::uint32_t four =
           permute_bytes(word[0], word[1], c & 1 ? 0x7632 : 0x5410) & 0x7F7F7F7Fu;
-      e4m3x4(four, s[0], s[1]);
+      e4m3x4_to_f16x4<A::kConvertsE4m3>(four, s[0], s[1]);
       if constexpr (kBf16)
         for (Scale& x : s) x = multiply2<true>(f16x2_to_bf16x2(x), 0x7A807A80u);
     }
@@ -195,12 +182,12 @@ struct Operands {
   template <bool Short = true>
   static __device__ __forceinline__ void quarter(const Raw& raw, Scale s, int i, std::uint32_t* h) {
     if constexpr (K == Element::e2m1) {
-      unpack_e2m1<kBf16, Short, kShifts>(word_of(raw.v[0], i), s, i / 2, h);
+      unpack_e2m1<kBf16, Short>(word_of(raw.v[0], i), s, i / 2, h);
     } else if constexpr (K == Element::e4m3) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         const std::uint32_t w = word_of(raw.v[i / 2], i % 2 * 2 + j);
-        e4m3x4(w, h[2 * j], h[2 * j + 1]);
+        e4m3x4_to_f16x4<A::kConvertsE4m3>(w, h[2 * j], h[2 * j + 1]);
         if constexpr (kBf16)
           h[2 * j] = f16x2_to_bf16x2(h[2 * j]), h[2 * j + 1] = f16x2_to_bf16x2(h[2 * j + 1]);
       }

@@ -14,9 +14,7 @@
 namespace kvscout::sm120 {
 
 struct Atom {
-  static __device__ __forceinline__ std::uint32_t e4m3x2(std::uint32_t bytes) {
-    return cuda::e4m3x2_to_f16x2<true>(bytes);
-  }
+  static constexpr bool kConvertsE4m3 = true;
 };
 
 // d += A * B for 16 keys, 8 query rows and 64 elements, operands as in maps.h. A GPU before SM120,

@@ -6,9 +6,7 @@
 namespace kvscout::sm80 {
 
 struct Atom {
-  static __device__ __forceinline__ std::uint32_t e4m3x2(std::uint32_t bytes) {
-    return cuda::e4m3x2_to_f16x2<false>(bytes);
-  }
+  static constexpr bool kConvertsE4m3 = false;
 };
 
 }  // namespace kvscout::sm80

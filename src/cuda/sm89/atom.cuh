@@ -6,9 +6,7 @@
 namespace kvscout::sm89 {
 
 struct Atom {
-  static __device__ __forceinline__ std::uint32_t e4m3x2(std::uint32_t bytes) {
-    return cuda::e4m3x2_to_f16x2<true>(bytes);
-  }
+  static constexpr bool kConvertsE4m3 = true;
 };
 
 }  // namespace kvscout::sm89

@@ -35,7 +35,7 @@ void score_tokens(const ScoreProblem& p, const Launch& launch, TokenRange range)
       p, plan_of(p, launch), launch, range, [](const ScoreProblem& x, const cuda::ScoreKernel& k) {
         if (k.schedule == cuda::Schedule::warpgroup) return warpgroup_entry(x, k);
         if (k.schedule == cuda::Schedule::stream && k.tile.rows <= 16 && x.k.type == Element::e2m1)
-          return cuda::for_types<StreamAtom>(x, [&]<class Ops>() { return stream_entry<Ops>(k); });
+          return cuda::for_types<Atom>(x, [&]<class Ops>() { return stream_entry<Ops>(k); });
         return cuda::for_types<Atom>(
             x, [&]<class Ops>() { return cuda::register_entry<Ops, !Ops::kKeyScales>(k); });
       });
