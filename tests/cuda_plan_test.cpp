@@ -62,6 +62,31 @@ TEST(CudaPlan, SingleTokensOverFewBlocks) {
   EXPECT_EQ(plan(heads).tile.heads, 8);
 }
 
+// One block of threads a multiprocessor, as large as the registers that its rows need allow.
+TEST(CudaPlan, StreamingTakesAllRegisters) {
+  struct Size {
+    int rows, blocks, threads;
+    bool operator==(const Size&) const = default;
+  };
+  const auto size = [](std::int64_t tokens, Element keys) {
+    ScoreProblem p = decode(64, 131072);
+    p.requests.max_seqlen_q = tokens, p.q.tokens = 64 * tokens, p.k.type = keys;
+    const ScoreKernel k = plan(p);
+    EXPECT_EQ(k.schedule, Schedule::stream);
+    return Size{k.tile.rows, k.blocks, k.threads};
+  };
+  for (const Element keys : {Element::e2m1, Element::e4m3, Element::bf16}) {
+    EXPECT_EQ(size(1, keys), (Size{8, 132, 512}));
+    EXPECT_EQ(size(8, keys), (Size{32, 132, 256}));
+  }
+  EXPECT_EQ(size(4, Element::e2m1), (Size{16, 132, 512}));
+  EXPECT_EQ(size(4, Element::bf16), (Size{32, 132, 256}));
+  cuda::ScoreTuning own = kTuning;
+  own.stream_blocks_per_sm = 2, own.stream_threads = 256;
+  EXPECT_EQ(plan(decode(64, 131072), own).blocks, 264);
+  EXPECT_EQ(plan(decode(64, 131072), own).threads, 256);
+}
+
 // Everything that kernel takes for granted.
 TEST(CudaPlan, WhatIsNoSingleTokenOverDensePages) {
   const auto schedule = [](const std::function<void(ScoreProblem&)>& change) {

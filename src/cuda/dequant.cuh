@@ -149,8 +149,7 @@ struct Operands {
   static constexpr Element kQuery = Q, kKey = K;
   static constexpr bool kBf16 = Q == Element::bf16;  // else fp16
   static constexpr int kKeyLoads =
-      static_cast<int>(bits_per_element(K)) / 4;                     // 16-byte loads: 1, 2, 4
-  static constexpr bool kBulkCopies = requires { A::kBulkCopies; };  // has the engine
+      static_cast<int>(bits_per_element(K)) / 4;  // 16-byte loads: 1, 2, 4
   static constexpr bool kKeyScales = K == Element::e2m1, kQueryScales = Q == Element::e2m1;
   static constexpr float kRepairOne = kBf16 ? 256.0f : 16384.0f;
   static constexpr float kRepair =

@@ -25,16 +25,13 @@ __device__ __forceinline__ uint4 load_streaming(const std::uint8_t* address) {
 
 // Copies into shared memory that go on while the lane works; groups of them complete in order.
 template <int Bytes>
-__device__ __forceinline__ void copy_async(std::uint32_t to, const std::uint8_t* global) {
+__device__ __forceinline__ void copy_async(void* shared, const std::uint8_t* global) {
+  const auto to = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
   if constexpr (Bytes == 16)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
   else
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(Bytes)
                  : "memory");
-}
-template <int Bytes>
-__device__ __forceinline__ void copy_async(void* shared, const std::uint8_t* global) {
-  copy_async<Bytes>(static_cast<std::uint32_t>(__cvta_generic_to_shared(shared)), global);
 }
 __device__ __forceinline__ void copy_async_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
@@ -42,22 +39,6 @@ __device__ __forceinline__ void copy_async_commit() {
 template <int Pending>
 __device__ __forceinline__ void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
-}
-
-__device__ __forceinline__ std::uint32_t shared_address(const void* shared) {
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
-}
-__device__ __forceinline__ uint4 load_shared16(std::uint32_t address) {
-  uint4 v;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "r"(address));
-  return v;
-}
-__device__ __forceinline__ std::uint32_t load_shared4(std::uint32_t address) {
-  std::uint32_t v;
-  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address));
-  return v;
 }
 
 template <bool Aligned>
@@ -205,8 +186,10 @@ __device__ __forceinline__ float* row_target(const ScoreParams& p, const Segment
 // The same for row n of a tile; with heads reduced, for token n.
 __device__ __forceinline__ float* row_target(const ScoreParams& p, const Segment& s,
                                              const HeadChunk& heads, int n) {
-  if (p.folds) return row_target(p, s, {0, s.unit, 1}, RowPlace{0, n});
-  return row_target(p, s, heads, place_of_row(p.tile, n));
+  RowPlace at{0, n};
+  HeadChunk of{0, s.unit, 1};
+  if (!p.folds) at = place_of_row(p.tile, n), of = heads;
+  return row_target(p, s, of, at);
 }
 
 // Largest of the heads of one token; `rows` holds a tile's row maxima.

@@ -19,10 +19,10 @@ struct ScoreEntry {
   int shared_bytes = 0;
 };
 
-// Queries in registers. `Streams`: Schedule::stream of fewer than 32 rows, too.
-template <class Ops, bool Streams = true>
+// Queries in registers.
+template <class Ops>
 ScoreEntry register_entry(const ScoreKernel& k) {
-  if (k.schedule == Schedule::unaligned) return {score_unaligned<Ops>, 0};
+  if (k.schedule == Schedule::unaligned) return {score_unaligned<Ops>};
   if constexpr (Ops::kKeyScales)
     if (k.schedule == Schedule::singles)
       return {k.threads == kThreads       ? score_single<Ops, 1>
@@ -30,15 +30,13 @@ ScoreEntry register_entry(const ScoreKernel& k) {
                                           : score_single<Ops, 4>};
   if (k.schedule == Schedule::cells) {
     if constexpr (Ops::kKeyScales)
-      if (k.tile.rows == 16) return {score_cells<Ops, 2>, 0};
-    return {score_cells<Ops, 1>, 0};
+      if (k.tile.rows == 16) return {score_cells<Ops, 2>};
+    return {score_cells<Ops, 1>};
   }
-  if constexpr (Streams) {
-    if (k.tile.rows == 8) return {score_stream<Ops, 1>, stream_bytes<Ops>()};
-    if constexpr (Ops::kKeyScales)
-      if (k.tile.rows == 16) return {score_stream<Ops, 2>, stream_bytes<Ops>()};
-  }
-  return {score_stream<Ops, 4>, stream_bytes<Ops>()};
+  if (k.tile.rows == 8) return {score_stream<Ops, 1>};
+  if constexpr (Ops::kKeyScales)
+    if (k.tile.rows == 16) return {score_stream<Ops, 2>};
+  return {score_stream<Ops, 4>};
 }
 
 // Calls entry.operator()<Operands<A, Q, K>>() for the problem's pair of types.

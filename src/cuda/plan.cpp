@@ -45,6 +45,12 @@ ScoreKernel kernel_of(const ScoreProblem& p, Schedule schedule, int rows, int bl
   return k;
 }
 
+ScoreKernel stream_kernel(const ScoreProblem& p, int rows, const ScoreTuning& tuning,
+                          const DeviceInfo& device) {
+  const int threads = tuning.stream_threads ? tuning.stream_threads : stream_threads(rows);
+  return kernel_of(p, Schedule::stream, rows, device.sms * tuning.stream_blocks_per_sm, threads);
+}
+
 // Columns whose block begins within the page table, or within all keys.
 std::int64_t columns_of_keys(const ScoreProblem& p) {
   const std::int64_t blocks =
@@ -151,9 +157,7 @@ ScorePlan plan_score(const ScoreProblem& p, const ScoreTuning& tuning, const Dev
     if (!plan.aligned) {
       k = kernel_of(p, Schedule::unaligned, register_rows, device.sms);
     } else {
-      k = kernel_of(p, Schedule::stream, register_rows,
-                    device.sms * tuning.register_blocks_per_sm(register_rows),
-                    tuning.stream_threads_of(register_rows));
+      k = stream_kernel(p, register_rows, tuning, device);
       use_cells(p, tuning, device, k);
     }
     return plan;
@@ -179,9 +183,7 @@ ScorePlan plan_score(const ScoreProblem& p, const ScoreTuning& tuning, const Dev
     ScoreProblem bounded = p;
     bounded.requests.max_seqlen_q = short_tokens;
     const int short_rows = p.k.type == Element::e2m1 ? 16 : kMaxRegisterRows;
-    plan.kernel[1] = kernel_of(bounded, Schedule::stream, short_rows,
-                               device.sms * tuning.register_blocks_per_sm(short_rows),
-                               tuning.stream_threads_of(short_rows));
+    plan.kernel[1] = stream_kernel(bounded, short_rows, tuning, device);
     plan.kernels = 2;
   }
   return plan;

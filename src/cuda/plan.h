@@ -48,8 +48,10 @@ enum class Schedule : std::uint8_t {
 
 constexpr bool are_cells(Schedule s) { return s == Schedule::cells || s == Schedule::singles; }
 
-// Threads of a block: of most schedules, and of Schedule::stream.
-inline constexpr int kThreads = 256, kStreamThreads = 128;
+// Threads of a block, of most schedules.
+inline constexpr int kThreads = 256;
+// Of Schedule::stream, one block a multiprocessor: 128 or 255 registers a thread.
+constexpr int stream_threads(int rows) { return rows <= 16 ? 512 : 256; }
 // Of Schedule::warpgroup: two warpgroups multiply, one prepares 256 rows, two prepare 128.
 constexpr int warpgroup_threads(int rows) { return (rows == 256 ? 3 : 4) * 128; }
 
@@ -77,14 +79,8 @@ struct ScorePlan {
 
 // What the folders choose.
 struct ScoreTuning {
-  int blocks_per_sm_8 = 3, blocks_per_sm_16 = 3,
-      blocks_per_sm_32 = 2;  // rows in registers, by rows
-  int register_blocks_per_sm(int rows) const {
-    return rows == 8 ? blocks_per_sm_8 : rows == 16 ? blocks_per_sm_16 : blocks_per_sm_32;
-  }
-  int shared_blocks_per_sm = 1;
-  int stream_threads = kStreamThreads, stream_threads_32 = kStreamThreads;
-  int stream_threads_of(int rows) const { return rows == 32 ? stream_threads_32 : stream_threads; }
+  int stream_blocks_per_sm = 1, shared_blocks_per_sm = 1;
+  int stream_threads = 0;       // 0: what stream_threads(rows) says
   int cell_rows = 16;           // most rows of a tile that cells take
   bool cells_fold_all = false;  // cells take several passes, too
   bool has_singles = true;

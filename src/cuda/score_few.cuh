@@ -1,6 +1,6 @@
 // Score of short queries where the lengths turn out to leave a block of threads next to nothing: a
-// launch that is captured for long contexts and replayed with short ones. Its warps share each
-// block of keys, 16 or 32 keys a warp, which takes a quarter of the time that half a block does.
+// launch that is captured for long contexts and replayed with short ones. Four warps share a block
+// of keys, 32 keys each, which takes half of the time that half a block does.
 // Bound: latency, of three trips to memory: lengths, page id, keys.
 #pragma once
 
@@ -8,15 +8,16 @@
 
 namespace kvscout::cuda {
 
-// Blocks of keys that so many warps take in this way, `Each` groups of 16 keys a warp.
-template <int Each, int Warps>
-inline constexpr int kFewBlocks = Warps* Each / kGroups;
+inline constexpr int kFewGroups = 2, kFewShare = kGroups / kFewGroups;  // of a warp; warps a block
+// Blocks of keys that so many warps take in this way.
+template <int Warps>
+inline constexpr int kFewBlocks = Warps / kFewShare;
 
 // By a whole block of threads, whose run of the line of work is `run`. One pass.
-template <class Ops, int Tiles, int Each, int Warps, class List>
+template <class Ops, int Tiles, int Warps, class List>
 __device__ __forceinline__ void score_few(const ScoreParams& p, const List& list, const Run& run,
                                           float scale) {
-  constexpr int kRows = Tiles * 8, kShare = kGroups / Each;
+  constexpr int kRows = Tiles * 8, kEach = kFewGroups, kShare = kFewShare;
   __shared__ float parts[Warps][kRows];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, part = warp % kShare;
   const std::int64_t at = run.begin + warp / kShare;
@@ -25,7 +26,7 @@ __device__ __forceinline__ void score_few(const ScoreParams& p, const List& list
   if (at < run.end) {
     s = list.seek(at);
     heads = head_chunk(p, s.unit, 0);
-    const int block = block_of(p, s.column), first = row_of_group(part * Each);
+    const int block = block_of(p, s.column), first = row_of_group(part * kEach);
     const std::int32_t page = page_id(p, s.rows.b, block);
     typename Ops::RawQuery queries[Tiles];
 #pragma unroll
@@ -33,11 +34,11 @@ __device__ __forceinline__ void score_few(const ScoreParams& p, const List& list
       queries[t] =
           fetch_query<Ops, true>(p, s, heads, place_of_row(p.tile, t * 8 + lane / 4), lane % 4);
     const KeyBlock k = key_block(p, s.rows, block, page, heads.key_head);
-    typename Ops::Raw raw[Each][2] = {};
-    std::uint32_t word[Each][2] = {};
+    typename Ops::Raw raw[kEach][2] = {};
+    std::uint32_t word[kEach][2] = {};
     if (k.exists)
 #pragma unroll
-      for (int j = 0; j < Each; ++j) {
+      for (int j = 0; j < kEach; ++j) {
         load_scale_words<Ops, true>(p, k, first + row_of_group(j), lane, word[j]);
         load_group<Ops, true>(p, k, first + row_of_group(j), lane, raw[j]);
       }
@@ -46,13 +47,13 @@ __device__ __forceinline__ void score_few(const ScoreParams& p, const List& list
     for (int t = 0; t < Tiles; ++t) Ops::unpack_query(queries[t], lane % 4, q[t]);
     Maxima<Tiles> m;
     clear<Tiles>(m);
-    typename Ops::Scale scales[Each][2] = {};
+    typename Ops::Scale scales[kEach][2] = {};
 #pragma unroll
-    for (int j = 0; j < Each; ++j) Ops::scales(word[j], lane % 4, scales[j]);
-    float d[Each][Tiles][4];
-    multiply<Ops, Tiles, Each>(raw, scales, q, d);
+    for (int j = 0; j < kEach; ++j) Ops::scales(word[j], lane % 4, scales[j]);
+    float d[kEach][Tiles][4];
+    multiply<Ops, Tiles, kEach>(raw, scales, q, d);
 #pragma unroll
-    for (int j = 0; j < Each; ++j) {
+    for (int j = 0; j < kEach; ++j) {
       mask<Tiles>(p, s.rows, s.first, block, first + row_of_group(j) + lane / 4, lane, d[j]);
       raise<Tiles>(m, d[j]);
     }

@@ -1,108 +1,114 @@
-// How the streaming schedule brings keys into shared memory: what is copied at once, where it lies
-// there, and the two ways of copying it.
+// What a warp of the streaming schedule has under way, and how it asks for it: 4 KB of NVFP4 keys
+// in 32 registers, 8 KB of wider ones in 64, by plain 16-byte loads.
 #pragma once
 
 #include "cuda/mma.cuh"
 
 namespace kvscout::cuda {
 
-inline constexpr int kStreamWarps = kStreamThreads / 32;
-inline constexpr int kParts = 4, kPartRows = kBlock / kParts;
-
-// What is copied at once: a block of e2m1, half of e4m3, a quarter of 16-bit keys. In a slot:
-//   e2m1    as in memory: rows of 64 bytes
-//   others  load n of a lane (group, half, 64 bytes of the row) at 512n: what it copied it reads
-//   scales  as in a page: 16 bytes hold rows r, r + 32, r + 64, r + 96
-template <class Ops>
+// A unit: half a block of e2m1 and e4m3, a quarter of 16-bit keys. Its groups of 16 keys are
+// multiplied `kStep` at a time, and what a step leaves free is loaded anew at once.
+template <class Ops, int Tiles>
 struct Unit {
-  static constexpr int kOf = Ops::kKeyLoads;  // units of a block
-  static constexpr int kPartsOf = kParts / kOf;
+  static constexpr int kGroupsOf = Ops::kKeyLoads == 4 ? 2 : 4, kOf = kGroups / kGroupsOf;
+  static constexpr int kStep = Tiles == 1 && kGroupsOf == 4 ? 2 : 1;
+  static constexpr int kSteps = kGroupsOf / kStep;
   static constexpr int kRowBytes = 64 * Ops::kKeyLoads;
-  static constexpr int kKeyBytes = 16 * 512;
-  static constexpr int kBytes = kKeyBytes + (Ops::kKeyScales ? scale_layout::kPageBytes : 0);
-  static constexpr bool kBulk = Ops::kKeyLoads == 1 && Ops::kBulkCopies;
+
+  // First row of group g of unit u.
+  static __device__ __forceinline__ int row(int u, int g) {
+    return row_of_group(u * kGroupsOf) + g * 32;
+  }
 };
 
-// A block of keys that is being loaded.
-struct OpenBlock {
+// What a warp is at. In shared memory, so that it takes no registers in the inner loop.
+template <int Tiles>
+struct Position {
+  Segment segment;
+  std::int64_t line;  // where the thread block's run of the line of work begins
+  int begin, end;     // the warp's units, counted from the first block of the thread block
+  int at;             // those before it are done
+  int first, units;   // of the segment, counted from the block of its first column
+  int pass;
+  float scale;
+  HeadChunk heads;
+  // The keys of a block lie at keys + index * key_stride: index is its page, or its number.
   const std::uint8_t *keys, *scales;
-  unsigned todo;              // parts
-  bool any_rows, any_scales;  // not whole with dense rows; not the scales of a page
+  std::int64_t key_stride;
+  unsigned scale_stride, first_scale;  // first_scale: flat, the first row's place in its tile
+  const std::int32_t* table;
+  int seen_by_all;  // keys that every row of the tile sees
+  // By row (by token where heads fold): keys that are seen; the warp's share of a block that an
+  // earlier warp began, and of one that a later warp goes on with; rows on the way to a fold.
+  int limits[Tiles * 8];
+  float* targets[Tiles * 8];
+  float joined[Tiles * 8], begun[Tiles * 8], rows[Tiles * 8];
 };
 
-// A unit of a block by the copy engine; called by one lane.
-__device__ __forceinline__ void load_bulk(const OpenBlock& from, std::uint32_t to,
-                                          std::uint32_t barrier) {
-  const int first = __ffs(from.todo) - 1, rows = __popc(from.todo) * kPartRows;
-  const std::uint32_t scale_bytes = from.any_scales ? 0 : scale_layout::kPageBytes;
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
-               "r"(rows * 64 + scale_bytes)
-               : "memory");
-  const auto copy = [&](std::uint32_t at, const std::uint8_t* source, std::uint32_t bytes) {
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-            "r"(at),
-        "l"(source), "r"(bytes), "r"(barrier)
-        : "memory");
-  };
-  copy(to + first * kPartRows * 64, from.keys + first * kPartRows * 64, rows * 64);
-  if (scale_bytes) copy(to + 16 * 512, from.scales, scale_bytes);
+// The block that is being loaded, as a lane sees it.
+struct Source {
+  const std::uint8_t *keys, *scales;  // its row 0 of the block; paged: its first word of scales
+  int block;
+  bool exists;  // false: the page id lies outside the pool
+  bool dense;   // whole, rows one after the other
+};
+
+// The last row of a block that may be read.
+template <int Tiles>
+__device__ __forceinline__ int last_row(const ScoreParams& p, const Position<Tiles>& here,
+                                        int block) {
+  return p.paged ? kBlock - 1 : least(here.segment.rows.k_count - block * kBlock, kBlock) - 1;
 }
 
-// The same by all lanes, `keys` and `scales` as asked; any rows.
-template <class Ops>
-__device__ __forceinline__ void load_unit(const ScoreParams& p, const Segment& s, int key_head,
-                                          int block, int unit, const OpenBlock& from, bool keys,
-                                          int lane, std::uint32_t to) {
-  using U = Unit<Ops>;
-  constexpr int kEach = 4 * Ops::kKeyLoads;  // loads of a part
-  const int row0 = unit * U::kPartsOf * kPartRows + lane / 4;
-  const bool whole = p.paged || s.rows.k_count >= (block + 1) * kBlock;
-  const int last = whole ? kBlock - 1 : s.rows.k_count - block * kBlock - 1;
-  if (keys) {
-    const std::int64_t stride = static_cast<int>(p.k_token_stride);
-    const std::uint8_t* a = from.keys + lane % 4 * 16;
+// The scales of a unit, by groups of 16 keys: a lane's words of rows r and r + 8.
+template <class Ops, int Tiles>
+__device__ __forceinline__ void load_words(const ScoreParams& p, const Position<Tiles>& here,
+                                           const Source& from, int u, int lane,
+                                           std::uint32_t (&word)[4][2]) {
+  if (__builtin_expect(p.paged, 1)) {
 #pragma unroll
-    for (int part = 0; part < U::kPartsOf; ++part)
-      if (from.todo >> (unit * U::kPartsOf + part) & 1)
+    for (int h = 0; h < 2; ++h) {
+      const uint4 v = load_streaming(from.scales + u * 256 + h * 128);
 #pragma unroll
-        for (int n = 0; n < kEach; ++n)
-          copy_async<16>(
-              to + lane * 16 + (part * kEach + n) * 512,
-              a + least(row0 + part * kPartRows + n / Ops::kKeyLoads * 8, last) * stride +
-                  n % Ops::kKeyLoads * 64);
+      for (int j = 0; j < 4; ++j) word[j][h] = word_of(v, j);
+    }
+    return;
   }
-  if constexpr (Ops::kKeyScales) {
-    if (!from.any_scales) {
+  const int last = last_row(p, here, from.block);
+#pragma unroll
+  for (int j = 0; j < 4; ++j)
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int r = least(Unit<Ops, Tiles>::row(u, j) + lane / 4 + 8 * h, last);
+      const unsigned row = here.first_scale + static_cast<unsigned>(r) * p.k_heads;
+      word[j][h] = load_word<true>(from.scales + (row / kBlock * scale_layout::kPageBytes +
+                                                  row % 32 * 16 + row / 32 % 4 * 4));
+    }
+}
+
+// The keys of one step of a unit. Rows past the last are read as the last.
+template <class Ops, int Tiles>
+__device__ __forceinline__ void load_step(const ScoreParams& p, const Position<Tiles>& here,
+                                          const Source& from, int u, int step, int lane,
+                                          typename Ops::Raw (*raw)[2]) {
+  using U = Unit<Ops, Tiles>;
+  const auto load = [&](auto row_at) {
+#pragma unroll
+    for (int g = step * U::kStep; g < (step + 1) * U::kStep; ++g)
 #pragma unroll
       for (int h = 0; h < 2; ++h)
-        copy_async<16>(to + U::kKeyBytes + h * 512 + lane * 16, from.scales + h * 512 + lane * 16);
-    } else {
-      const unsigned first =
-          (static_cast<unsigned>(s.rows.k_begin + block * kBlock) * p.k_heads + key_head) % kBlock;
 #pragma unroll
-      for (int n = 0; n < 8; ++n) {  // word n%4, half n/4 of the lane's 16 bytes
-        const unsigned row = first + least(lane + n % 4 * 32, last) * p.k_heads;
-        copy_async<4>(to + U::kKeyBytes + n / 4 * 512 + lane * 16 + n % 4 * 4,
-                      from.scales + row / kBlock * scale_layout::kPageBytes + row % 32 * 16 +
-                          row / 32 % 4 * 4 + n / 4 * scale_layout::kSecondHalf);
-      }
-    }
+        for (int i = 0; i < Ops::kKeyLoads; ++i)
+          raw[g][h].v[i] = load_streaming(row_at(32 * g + 8 * h) + 64 * i);
+  };
+  if (__builtin_expect(from.dense, 1)) {
+    const std::uint8_t* row = from.keys + U::row(u, 0) * U::kRowBytes;
+    load([&](int n) { return row + n * U::kRowBytes; });
+  } else {
+    const int own = lane / 4, last = last_row(p, here, from.block) - own;
+    const std::int64_t stride = static_cast<int>(p.k_token_stride);
+    load([&](int n) { return from.keys + least(U::row(u, 0) + n, last) * stride; });
   }
-}
-
-// The barrier of a slot, for the copy engine.
-__device__ __forceinline__ void init_barrier(std::uint32_t barrier) {
-  asm volatile(
-      "mbarrier.init.shared::cta.b64 [%0], 1; fence.mbarrier_init.release.cluster;" ::"r"(barrier)
-      : "memory");
-}
-__device__ __forceinline__ void wait_for_barrier(std::uint32_t barrier, unsigned phase) {
-  asm volatile(
-      "{ .reg .pred p; again%=: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; @!p bra "
-      "again%=; }" ::"r"(barrier),
-      "r"(phase)
-      : "memory");
 }
 
 }  // namespace kvscout::cuda

@@ -9,12 +9,7 @@ constexpr int kWarps = cuda::kThreads / 32;     // of a block
 constexpr std::int64_t kBytesOfWarp = 9 * 512;  // under way: half a page with its scales
 constexpr std::int64_t kLatency = 700;          // ns, of memory under load
 
-// 16-bit operands: shared memory (100 KB) holds the slots of 4 warps.
-constexpr cuda::ScoreTuning k16Bit{.blocks_per_sm_8 = 1,
-                                   .blocks_per_sm_16 = 1,
-                                   .blocks_per_sm_32 = 1,
-                                   .shared_blocks_per_sm = 1,
-                                   .overlaps = true};
+constexpr cuda::ScoreTuning k16Bit{.overlaps = true};  // 16-bit operands
 
 // Parts of 64 rows for the warps of a block, as many as the bound on tokens can fill.
 void use_parts(const ScoreProblem& p, cuda::ScoreKernel& k) {
@@ -39,12 +34,9 @@ int blocks_per_sm(const cuda::DeviceInfo& d) {
 cuda::ScorePlan plan_score(const ScoreProblem& p, const cuda::DeviceInfo& device) {
   if (!is_native(p)) return cuda::plan_score(p, k16Bit, device);
   const int blocks = blocks_per_sm(device);
-  const cuda::ScoreTuning tuning{.blocks_per_sm_8 = blocks,
-                                 .blocks_per_sm_16 = blocks,
-                                 .blocks_per_sm_32 = blocks,
+  const cuda::ScoreTuning tuning{.stream_blocks_per_sm = blocks,
                                  .shared_blocks_per_sm = 2,
                                  .stream_threads = cuda::kThreads,
-                                 .stream_threads_32 = cuda::kThreads,
                                  .cell_rows = 32,
                                  .cells_fold_all = true,
                                  .has_singles = false,

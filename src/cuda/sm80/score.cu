@@ -7,9 +7,7 @@
 namespace kvscout::sm80 {
 namespace {
 
-// Shared memory (164 KB) holds the slots of two blocks of threads.
-constexpr cuda::ScoreTuning kTuning{
-    .blocks_per_sm_8 = 2, .blocks_per_sm_16 = 2, .blocks_per_sm_32 = 2};
+constexpr cuda::ScoreTuning kTuning{};
 
 }  // namespace
 

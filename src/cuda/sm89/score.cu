@@ -6,9 +6,7 @@
 namespace kvscout::sm89 {
 namespace {
 
-// Shared memory (100 KB) holds the slots of one block of threads.
-constexpr cuda::ScoreTuning kTuning{
-    .blocks_per_sm_8 = 1, .blocks_per_sm_16 = 1, .blocks_per_sm_32 = 1};
+constexpr cuda::ScoreTuning kTuning{};
 
 }  // namespace
 

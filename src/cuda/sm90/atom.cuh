@@ -6,7 +6,6 @@
 namespace kvscout::sm90 {
 
 struct Atom {
-  static constexpr bool kBulkCopies = true;
   static constexpr bool kConvertsE4m3 = true;
 };
 
