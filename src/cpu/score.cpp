@@ -12,6 +12,7 @@ namespace kvscout::cpu {
 namespace {
 
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
+constexpr std::int64_t kColumnsAhead = 4;  // whose output is asked for while others are filled
 
 std::size_t aligned(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
@@ -39,6 +40,16 @@ struct Target {
     }
   }
 
+  // Asks for what `fill` or `write` will store to: they would wait for memory, a line at a time.
+  void prefetch(const Tile& t, const Span& s, std::int64_t column) const {
+    if (p.out.token_stride != 1) return;
+    const int heads = p.reduce == Reduce::none ? t.heads : 1;
+    for (int h = 0; h < heads; ++h) {
+      const float* to = row(out_head(t) + h, column, s.q_begin + t.first);
+      for (int i = 0; i < t.count; i += 16) __builtin_prefetch(to + i, 1);
+    }
+  }
+
   float scaled(float maximum) const { return maximum == kLowest ? maximum : global * maximum; }
 
   // One result a head and query.
@@ -46,8 +57,8 @@ struct Target {
     for (int h = 0; h < t.heads; ++h) {
       float* to = row(t.head + h, column, s.q_begin + t.first);
       const float* from = best + static_cast<std::int64_t>(h) * t.count * step;
-      if (p.out.token_stride == 1 && step == 1) {
-        for (int i = 0; i < t.count; ++i) to[i] = scaled(from[i]);
+      if (p.out.token_stride == 1 && step == 1 && global > 0) {
+        for (int i = 0; i < t.count; ++i) to[i] = global * from[i];  // -inf stays -inf
       } else {
         for (int i = 0; i < t.count; ++i) to[i * p.out.token_stride] = scaled(from[i * step]);
       }
@@ -114,7 +125,10 @@ void score(const ScoreProblem& p, const Launch& l) {
         clamp(columns_below(limit, p.block_start, p.block_step, p.max_k_tiles), begin, end);
 
     set_heads(p, plan, head_task, 0, &tile);
-    for (std::int64_t n = seen; n < end; ++n) target.fill(tile, span, n);
+    for (std::int64_t n = seen; n < end; ++n) {
+      if (n + kColumnsAhead < end) target.prefetch(tile, span, n + kColumnsAhead);
+      target.fill(tile, span, n);
+    }
     if (seen == begin) return;
     TileScorer scorer(p, kernels, memory + w.tiles + w.scratch * static_cast<std::size_t>(worker),
                       plan.rows());
@@ -122,6 +136,7 @@ void score(const ScoreProblem& p, const Launch& l) {
       set_heads(p, plan, head_task, pass, &tile);
       scorer.begin(tile, span);
       for (std::int64_t n = begin; n < seen; ++n) {
+        target.prefetch(tile, span, n);
         const float* best = scorer.score(p.block_start + n * p.block_step);
         if (p.reduce != Reduce::none)
           target.merge(tile, span, n, best, scorer.place_step(), pass == 0,
