@@ -26,9 +26,9 @@ ScoreProblem decode(std::int64_t batch, std::int64_t keys) {
   return p;
 }
 
-ScoreKernel plan(const ScoreProblem& p, const cuda::ScoreTuning& tuning = kTuning) {
+ScoreKernel plan(const ScoreProblem& p, const cuda::ScoreTuning& tuning = kTuning, int sms = 132) {
   cuda::DeviceInfo device;
-  device.sms = 132;
+  device.sms = sms;
   return cuda::plan_score(p, tuning, device).kernel[0];
 }
 
@@ -138,6 +138,29 @@ TEST(CudaPlan, ColumnsBeyondTheKeysAreOnlyFilled) {
   flat.k.paged = false, flat.k.count = 8 * 2048 - 1, flat.max_k_tiles = 8192;
   EXPECT_EQ(plan(flat).schedule, Schedule::cells);
   EXPECT_EQ(plan(flat).blocks, 128);
+}
+
+// A grid of cells has a part for every request, or there is none.
+TEST(CudaPlan, CellsLeaveNoRequestOut) {
+  const auto on_many = [](std::int64_t batch) { return plan(decode(batch, 128), kTuning, 1024); };
+  EXPECT_EQ(on_many(4096).schedule, Schedule::singles);
+  EXPECT_EQ(on_many(4096).cell_batch, 4096);
+  EXPECT_EQ(on_many(4097).schedule, Schedule::stream);
+}
+
+// Single tokens among long requests have a kernel of their own, however loose the bound on tokens.
+TEST(CudaPlan, RaggedBatchesTakeTwoKernels) {
+  cuda::DeviceInfo device;
+  device.sms = 132;
+  ScoreProblem p = decode(2, 8192);
+  p.q.tokens = 4097;
+  const auto kernels = [&](std::int64_t max_seqlen_q) {
+    p.requests.max_seqlen_q = max_seqlen_q;
+    return cuda::plan_score(p, kTuning, device).kernels;
+  };
+  EXPECT_EQ(kernels(2048), 1);
+  EXPECT_EQ(kernels(4096), 2);
+  EXPECT_EQ(kernels(INT64_MAX), 2);
 }
 
 // Too small a bound on tokens leaves -inf, which somebody has to write.

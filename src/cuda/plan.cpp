@@ -71,11 +71,11 @@ void use_cells(const ScoreProblem& p, const ScoreTuning& tuning, const DeviceInf
                ScoreKernel& k) {
   const std::int64_t tokens = std::min(p.requests.max_seqlen_q, p.q.tokens);
   const std::int64_t columns = std::max<std::int64_t>(columns_of_keys(p), 1),
-                     batch = std::min(p.requests.batch, kMaxCells);
+                     batch = p.requests.batch;
   // A bound of no tokens leaves a tile that writes -inf.
   const std::int64_t tiles = std::max<std::int64_t>(ceil_div(tokens, k.tile.tokens), 1);
   if (k.tile.rows > tuning.cell_rows || (k.tile.passes > 1 && !tuning.cells_fold_all) ||
-      batch == 0 || columns > kMaxCells || tiles * k.tile.units > kMaxCells)
+      batch == 0 || batch > kMaxCells || columns > kMaxCells || tiles * k.tile.units > kMaxCells)
     return;
   // Cells take a block's first key as 32 bits.
   constexpr std::int64_t kReach = 1 << 24;
@@ -177,7 +177,7 @@ ScorePlan plan_score(const ScoreProblem& p, const ScoreTuning& tuning, const Dev
   // too.
   const std::int64_t short_tokens = kMaxRegisterRows / std::max<std::int64_t>(p.group(), 1);
   if (p.requests.batch > 1 && short_tokens > 0 &&
-      p.q.tokens < p.requests.batch * p.requests.max_seqlen_q) {
+      p.q.tokens < p.requests.batch * std::min(p.requests.max_seqlen_q, p.q.tokens)) {
     long_kernel.min_tokens = short_tokens + 1;
     long_kernel.fills = false;
     ScoreProblem bounded = p;
