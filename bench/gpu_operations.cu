@@ -4,9 +4,8 @@
 //   gpu_operations [backend]
 #include <cuda_runtime.h>
 
-#include <cmath>
-#include <cstring>
 #include <string>
+#include <tuple>
 
 #include "gpu_timing.cuh"
 #include "kvscout/kvscout.h"

@@ -3,7 +3,6 @@
 // Small calls are also timed between two dependent kernels whose time is subtracted, and with a
 // cold L2 cache: after a kernel that reads 256 MB, whose time is subtracted too.
 #include <cmath>
-#include <cstring>
 #include <string>
 
 #include "backend.h"

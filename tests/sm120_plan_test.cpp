@@ -16,7 +16,6 @@ using cuda::TileShape;
 DeviceInfo device(int sms, std::int64_t memory_bytes_per_us) {
   DeviceInfo d;
   d.major = 12, d.sms = sms, d.memory_bytes_per_us = memory_bytes_per_us;
-  d.shared_bytes_per_block = 99 * 1024;
   return d;
 }
 

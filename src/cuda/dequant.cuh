@@ -78,7 +78,7 @@ static __constant__ std::uint32_t kUp[5] = {512, 2, 32, 64, 4};
 
 // Eight e2m1 codes times one half of a pair of scales. (An operand of a half multiplication is
 // either half of a register at no cost.) `Short`: 14 instead of 15 instructions (bf16: 17 instead
-// of 19) for registers of constants, which kernels on wgmma do not have.
+// of 19) for registers of constants; kernels on wgmma have those for bf16 only.
 template <bool Bf16, bool Short>
 __device__ __forceinline__ void unpack_e2m1(std::uint32_t w, std::uint32_t pair, int half,
                                             std::uint32_t* h) {

@@ -33,18 +33,12 @@ std::string missing(int index) {
 
 DeviceInfo query(int index) {
   DeviceInfo d;
-  d.index = index;
-  int l2 = 0, shared = 0;
   const auto ask = [&](int* value, cudaDeviceAttr attribute) {
     check(cudaDeviceGetAttribute(value, attribute, index), "device query");
   };
   ask(&d.major, cudaDevAttrComputeCapabilityMajor);
   ask(&d.minor, cudaDevAttrComputeCapabilityMinor);
   ask(&d.sms, cudaDevAttrMultiProcessorCount);
-  ask(&l2, cudaDevAttrL2CacheSize);
-  ask(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin);
-  d.l2_bytes = l2;
-  d.shared_bytes_per_block = shared;
   int kilohertz = 0, bits = 0;
   if (cudaDeviceGetAttribute(&kilohertz, cudaDevAttrMemoryClockRate, index) == cudaSuccess &&
       cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, index) == cudaSuccess)

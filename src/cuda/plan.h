@@ -17,12 +17,9 @@ namespace kvscout::cuda {
 
 // What a plan needs to know of a GPU. Filled once a device by device_info (device.h).
 struct DeviceInfo {
-  int index = 0;
   int major = 0, minor = 0;
   int sms = 1;
-  std::int64_t l2_bytes = 0;
   std::int64_t memory_bytes_per_us = 0;  // by its clock and width; 0: the driver does not say
-  std::int64_t shared_bytes_per_block = 48 * 1024;  // the opt-in limit
 };
 
 // How the rows of a tile are made of tokens and heads, and which passes fold into one output.
@@ -37,10 +34,10 @@ struct TileShape {
 };
 
 enum class Schedule : std::uint8_t {
-  stream,          // mma.sync; warps take equal runs of blocks, queries stay in registers
+  stream,          // mma.sync; queries stay in registers, warps take equal runs of parts of blocks
   cells,           // the same, a block of threads for each result block that the bounds allow
   singles,         // cells of one token a request, NVFP4 keys in dense pages
-  unaligned,       // the same, byte by byte
+  unaligned,       // mma.sync; queries stay in registers, a warp takes a block, byte by byte
   rows_in_shared,  // mma.sync; a warp takes a block, queries lie in shared memory
   warpgroup,       // wgmma; queries stay in registers, keys lie in shared memory
   row_parts,       // sm120: a warp keeps a part of the rows, warps of a block share pages

@@ -1,6 +1,6 @@
 // The score kernels, one entry point an architecture folder. Host code; compiled without nvcc.
 //
-// A call launches one or two kernels on launch.stream, on the current device. It needs no
+// A call launches one or two kernels on launch.stream, on launch.device. It needs no
 // workspace, allocates nothing, waits for nothing, and reads all lengths on the device.
 #pragma once
 

@@ -21,7 +21,7 @@ struct ScoreParams {
   TileShape tile;
   const std::uint8_t *q, *q_scale, *k, *k_scale;
   const std::int32_t* page_table;
-  const float *q_global, *k_global;  // null: `scale` is their product
+  const float *q_global, *k_global;  // null: q_value, k_value
   float q_value, k_value;
   float* out;
   std::int64_t q_token_stride, q_head_stride;

@@ -2,10 +2,9 @@
 //
 // Bound: reading the scores once. A team (team.cuh) holds a chunk of its row in registers, and:
 //   threshold   every thread's largest scores are maxima of disjoint groups; the k-th largest of
-//   the
-//               groups' maxima cannot exceed the k-th largest score, and only few scores reach it
-//   candidates  the scores that reach the threshold, in shared memory: 22 of 512 on random data, k
-//   16 rank        how many candidates win against one, by comparing them all; ranks below k stay
+//               these cannot exceed the k-th largest score, and only few scores reach it
+//   candidates  the scores that reach the threshold, in shared memory: 22 of 512 at random, k 16
+//   rank        how many candidates win against one, by comparing them all; ranks below k stay
 // Chunks follow each other; what stayed meets the next chunk's candidates. Where more reach the
 // threshold than there is room for (ties, bad luck), bisection over (score, id) raises it: exact,
 // and as many passes over registers as there are bits. NaN never is a candidate; rows that lack
@@ -98,7 +97,6 @@ class Selection {
   __device__ void add(int n, std::uint64_t priority) {
     s_.list[team_.at(n, Room::kList)] = priority;
   }
-  __device__ void set_kept(int n) { kept_ = n; }
   __device__ const Team& team() const { return team_; }
 
  private:

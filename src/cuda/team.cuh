@@ -5,10 +5,6 @@
 // take neighbouring tokens, otherwise neighbouring columns; either way loads are coalesced.
 #pragma once
 
-#include <cstdint>
-
-#include "kvscout/types.h"
-
 namespace kvscout::cuda {
 
 inline constexpr int kSelectThreads = 256;
@@ -16,7 +12,6 @@ inline constexpr int kSelectThreads = 256;
 template <int Rows, bool TokensInside>
 struct Team {
   static constexpr int kRows = Rows;
-  static constexpr bool kTokensInside = TokensInside;
   static constexpr int kMembers = kSelectThreads / Rows;
   static constexpr int kLaneStep =
       TokensInside ? Rows : 1;  // from a member to the next in its warp

@@ -2,8 +2,8 @@
 //
 // All (request, unit, tile of query rows, column) combinations that can be visible stand in one
 // line, columns innermost; every block of threads takes an equal run of that line. Nobody needs
-// memory, atomics or a second launch for that: each block adds up the lengths itself (a few hundred
-// requests cost about as much as one load).
+// memory, atomics or a second launch for that: each block, or each warp, adds up the lengths itself
+// (a few hundred requests cost about as much as one load).
 #pragma once
 
 #include "cuda/score_params.cuh"

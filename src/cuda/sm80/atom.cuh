@@ -1,8 +1,6 @@
 // SM80: mma.sync m16n8k16 in fp16 or bf16, no e4m3 conversion: bit arithmetic.
 #pragma once
 
-#include "cuda/dequant.cuh"
-
 namespace kvscout::sm80 {
 
 struct Atom {

@@ -1,8 +1,6 @@
 // SM89: mma.sync m16n8k16 in fp16 or bf16, with the e4m3 conversion instruction.
 #pragma once
 
-#include "cuda/dequant.cuh"
-
 namespace kvscout::sm89 {
 
 struct Atom {
