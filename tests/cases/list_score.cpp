@@ -246,6 +246,22 @@ void short_lengths_in_a_long_table(List& l) {
         with(in(few, 3), [](ScoreSpec& s) { s.q_heads = 6, s.k_heads = 2, s.causal = false; }));
   l.add("a_block_or_two_a_multiprocessor_in_a_long_table",
         with(in(paged({}, {17000, 900, 17001}), 1), [](ScoreSpec& s) { s.q_heads = 1; }));
+  // More requests than the lanes of a warp, some of them empty, on a line of some 700 blocks.
+  std::vector<std::int32_t> singles, several, keys;
+  for (std::int32_t n = 0; n < 70; ++n) {
+    singles.push_back(n % 7 != 5), several.push_back(n % 4);
+    keys.push_back(n * 389 % 71 * 37);
+  }
+  l.add("many_requests_in_a_long_table", with(in(few, 1), [&](ScoreSpec& s) {
+          s.q_lengths = singles, s.k_lengths = keys, s.q_heads = 4, s.rows_before = 2;
+        }));
+  l.add("many_requests_in_a_long_table_key_heads",
+        with(in(few, 1),
+             [&](ScoreSpec& s) {
+               s.q_lengths = several, s.k_lengths = keys, s.q_heads = 8, s.k_heads = 2;
+               s.reduce = Reduce::kv_group, s.pages = Pages::out_of_range;
+             }))
+      .checked_error = {"page_table"};
   l.add("page_ids_out_of_range_in_a_long_table",
         with(in(few, 2), [](ScoreSpec& s) { s.pages = Pages::out_of_range; }))
       .checked_error = {"page_table"};
