@@ -13,6 +13,7 @@ inline constexpr int kSharedTiles = 16;  // x 8 rows
 
 struct SharedQueries {
   uint4 fragment[kSharedTiles][4][32];
+  int limits[kSharedTiles * 8];  // keys that a row sees
   float rows[kWarps][kSharedTiles * 8];
   std::int64_t sums[WorkList<false>::kSlots];
 };
@@ -30,6 +31,8 @@ __device__ __forceinline__ void stage_queries(const ScoreParams& p, const Segmen
     for (int j = 0; j < 4; ++j)
       shared.fragment[t][j][lane] = make_uint4(h[4 * j], h[4 * j + 1], h[4 * j + 2], h[4 * j + 3]);
   }
+  if (const int n = threadIdx.x; n < kSharedTiles * 8)
+    shared.limits[n] = s.rows.limit(s.first + place_of_row(p.tile, n).token, p.lengths.causal);
 }
 
 // Writes a tile's row maxima for one column; with heads reduced over several passes, raw maxima
@@ -120,9 +123,7 @@ __global__ void __launch_bounds__(kThreads, 1) score_shared(const __grid_constan
               if (masked) {
 #pragma unroll
                 for (int e = 0; e < 2; ++e) {
-                  const int token = place_of_row(p.tile, t * 8 + lane % 4 * 2 + e).token;
-                  const int visible =
-                      s.rows.limit(s.first + token, p.lengths.causal) - block * kBlock;
+                  const int visible = shared.limits[t * 8 + lane % 4 * 2 + e] - block * kBlock;
 #pragma unroll
                   for (int j = 0; j < kStep; ++j) {
                     const int row = row_of_group(g + j) + lane / 4;
