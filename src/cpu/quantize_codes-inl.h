@@ -4,7 +4,7 @@
 // signs are put together for a row of 128 at a time.
 //
 // Bound: on AVX-512, 69 vector instructions for 128 elements of bf16; beside them, for scales
-// (quantize_scales-inl.h), 31.
+// (quantize_scales-inl.h), some 30.
 #include "cpu/kernels.h"
 
 #if defined(KVSCOUT_QUANTIZE_CODES_INL) == defined(HWY_TARGET_TOGGLE)
