@@ -106,6 +106,12 @@ std::vector<Shape> shapes() {
   return list;
 }
 
+TEST(CudaLine, ColumnsBelowALimitOfAnySize) {
+  const ColumnRange all{1 << 25, 0, 1};
+  for (const int limit : {0, 1, 128, 129, INT32_MAX - 127, INT32_MAX - 126, INT32_MAX})
+    EXPECT_EQ(all.below(limit), (std::int64_t{limit} + 127) / 128) << limit;
+}
+
 TEST(CudaLine, EveryColumnBelongsToOneWorker) {
   for (const Shape& s : shapes())
     for (const int workers : {1, 7, 132, 1000}) {

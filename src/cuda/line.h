@@ -19,7 +19,8 @@ struct ColumnRange {
 
   // Those whose block begins below `limit`.
   KVSCOUT_HD int below(int limit) const {
-    int n = (limit + (kBlock - 1)) / kBlock - start;
+    // Unsigned: limits up to 2^31 - 1.
+    int n = static_cast<int>((static_cast<unsigned>(limit) + (kBlock - 1)) / kBlock) - start;
     if (step != 1) n = (n + step - 1) / step;
     return most(0, least(n, count));
   }

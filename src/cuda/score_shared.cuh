@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kThreads, 1) score_shared(const __grid_constan
       for (int column = s.column + warp; column < end; column += kWarps) {
         const int block = block_of(p, column);
         const KeyBlock k = key_block(p, s.rows, block, page_id(p, s.rows.b, block), heads.key_head);
-        const bool masked = (block + 1) * kBlock > seen_by_all;
+        const bool masked = block * kBlock > seen_by_all - kBlock;
         Maxima<kSharedTiles> m;
         clear<kSharedTiles>(m);
         if (k.exists) {

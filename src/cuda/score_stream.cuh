@@ -99,7 +99,7 @@ __device__ __forceinline__ void stream_units(const ScoreParams& p, Position<Tile
     const bool loads = more && from.exists;
     if constexpr (Ops::kKeyScales)
       if (loads) load_words<Ops>(p, here, from, next_u, lane, word);
-    const bool masked = (block + 1) * kBlock > here.seen_by_all;
+    const bool masked = block * kBlock > here.seen_by_all - kBlock;
 #pragma unroll
     for (int i = 0; i < U::kSteps; ++i) {
       float d[U::kStep][Tiles][4];

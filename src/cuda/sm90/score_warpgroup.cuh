@@ -294,7 +294,7 @@ __device__ __forceinline__ void multiply_keys(const ScoreParams& p, const WorkLi
   const auto maximum = [&](int set, int column) {
     float(&x)[64] = d[set];
     const int key = cuda::block_of(p, column) * kBlock;
-    if (key + kBlock > seen_by_all) {
+    if (key > seen_by_all - kBlock) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int visible = own.limit[set % M * 2 + h] - key - 2 * c;
