@@ -49,25 +49,9 @@ class WorkList {
       for (int i = 0; i < each; ++i) sum += cost_of(lane_ * each + i, lane_ * each + i < batch);
       sums_[lane_] = batch > 1 ? warp_inclusive_sum(sum, lane_) : sum;
       __syncwarp();
-      return;
+    } else {
+      add_up_together(batch);
     }
-    const int slot = threadIdx.x;
-    if (slot < (batch <= 32 ? 32 : kSlots)) {
-      std::int64_t sum = 0;
-#pragma unroll 1
-      for (int i = 0; i < requests_a_slot(); ++i) {
-        const int b = slot * requests_a_slot() + i;
-        sum += cost_of(b, b < batch);
-      }
-      sums_[slot] = batch > 1 ? warp_inclusive_sum(sum, lane_) : sum;
-    }
-    __syncthreads();
-    if (batch <= 32) return;
-    std::int64_t before = 0;
-    for (int w = 0; w < slot / 32 && slot < kSlots; ++w) before += sums_[w * 32 + 31];
-    __syncthreads();
-    if (slot < kSlots) sums_[slot] += before;
-    __syncthreads();
   }
 
   __device__ std::int64_t total() const {
@@ -100,6 +84,26 @@ class WorkList {
   }
 
  private:
+  __device__ __forceinline__ void add_up_together(int batch) {
+    const int slot = threadIdx.x;
+    if (slot < (batch <= 32 ? 32 : kSlots)) {
+      std::int64_t sum = 0;
+#pragma unroll 1
+      for (int i = 0; i < requests_a_slot(); ++i) {
+        const int b = slot * requests_a_slot() + i;
+        sum += cost_of(b, b < batch);
+      }
+      sums_[slot] = batch > 1 ? warp_inclusive_sum(sum, lane_) : sum;
+    }
+    __syncthreads();
+    if (batch <= 32) return;
+    std::int64_t before = 0;
+    for (int w = 0; w < slot / 32 && slot < kSlots; ++w) before += sums_[w * 32 + 31];
+    __syncthreads();
+    if (slot < kSlots) sums_[slot] += before;
+    __syncthreads();
+  }
+
   __device__ int requests_a_slot() const { return (p_.lengths.batch + kSlots - 1) / kSlots; }
 
   // Columns of request b, all tiles and units. Collective over a warp; each lane has its own b.

@@ -3,29 +3,10 @@
 // result; its warps share the keys of the block. It also writes -inf where nothing is visible.
 #pragma once
 
+#include "cuda/score_cells.cuh"
 #include "cuda/sm120/score_rows.cuh"
 
 namespace kvscout::sm120 {
-
-// Tokens that nobody owns, in one column: before the first request, after the last, beyond
-// max_seqlen_q. By the warps that answer a request's first tile.
-__device__ __forceinline__ void fill_unowned(const ScoreParams& p, const Segment& s,
-                                             const HeadChunk& heads, int column, int lane) {
-  const int outputs = p.folds ? 1 : heads.heads, first_head = p.folds ? s.unit : heads.first_head;
-  const auto fill = [&](std::int64_t begin, std::int64_t end) {
-    begin = max(begin, p.range_begin), end = min(end, p.range_end);
-    for (std::int64_t t = begin + lane; t < end; t += 32)
-      for (int h = 0; h < outputs; ++h)
-        p.out[(first_head + h) * p.out_head_stride + (t - p.range_begin) * p.out_token_stride +
-              column * p.out_column_stride] = -INFINITY;
-  };
-  const int b = s.rows.b;
-  const auto end_of_request = [&] { return cuda::most(0, p.lengths.cu_q[b + 1]); };
-  if (b == 0) fill(0, s.rows.q_begin);
-  fill(static_cast<std::int64_t>(s.rows.q_begin) + s.rows.tokens,
-       cuda::least(end_of_request(), p.lengths.q_tokens));
-  if (b + 1 == p.lengths.batch) fill(end_of_request(), p.range_end);
-}
 
 template <int Tiles>
 __global__ void __launch_bounds__(cuda::kThreads, 1)
@@ -86,7 +67,9 @@ __global__ void __launch_bounds__(cuda::kThreads, 1)
   if (lane < Tiles * 8)
     if (float* out = cuda::row_target(p, s, heads, lane))
       out[column * p.out_column_stride] = finish(result, cuda::global_scale(p));
-  if (p.fills && tile == 0) fill_unowned(p, s, heads, column, lane);
+  if (p.fills && tile == 0)
+    cuda::fill_unowned(p, s.rows, p.folds ? s.unit : heads.first_head, p.folds ? 1 : heads.heads,
+                       column, lane);
 }
 
 }  // namespace kvscout::sm120

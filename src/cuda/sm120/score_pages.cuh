@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(cuda::kThreads, 2)
   cuda::wait_for_previous();
   cuda::release_next();
   __shared__ __align__(128) PageRing ring;
-  __shared__ std::int64_t sums[cuda::kThreads];
+  __shared__ std::int64_t sums[cuda::WorkList<false>::kSlots];
   __shared__ float rows_of_warp[cuda::kWarps][kPartRows];
   __shared__ __align__(alignof(State)) unsigned char states[cuda::kWarps][sizeof(State)];
   __shared__ __align__(16) Targets targets_of_warp[cuda::kWarps];

@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(cuda::kThreads, 2)
     score_rows(const __grid_constant__ ScoreParams p) {
   cuda::wait_for_previous();
   cuda::release_next();
-  __shared__ std::int64_t sums[cuda::kThreads];
+  __shared__ std::int64_t sums[cuda::WorkList<true>::kSlots];
   __shared__ float rows_of_warp[cuda::kWarps][Tiles * 8];
   __shared__ __align__(alignof(State)) unsigned char states[cuda::kWarps][sizeof(State)];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
