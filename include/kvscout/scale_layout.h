@@ -26,8 +26,9 @@ KVSCOUT_HD constexpr std::int64_t linear(std::int64_t row, std::int64_t group,
   return row * groups + group;
 }
 
-KVSCOUT_HD constexpr std::int64_t tiled_128x4(std::int64_t row, std::int64_t group,
-                                              std::int64_t groups) {
+// `Row`: rows of 32 bits are taken apart in 32 bits, which GPUs do faster.
+template <class Row>
+KVSCOUT_HD constexpr std::int64_t tiled_128x4(Row row, std::int64_t group, std::int64_t groups) {
   const std::int64_t tiles = (groups + 3) / 4;
   return ((row / 128) * tiles + group / 4) * 512 + (row % 32) * 16 + ((row % 128) / 32) * 4 +
          group % 4;
@@ -44,6 +45,12 @@ KVSCOUT_HD constexpr std::int64_t offset(SfLayout layout, std::int64_t row, std:
   return layout == SfLayout::layout_128x4 ? tiled_128x4(row, group, groups)
          : layout == SfLayout::layout_8x4 ? tiled_8x4(row, group, groups)
                                           : linear(row, group, groups);
+}
+
+// Rows that lie equally far apart, from a multiple of so many on; not asked of linear ones, which
+// all do.
+KVSCOUT_HD constexpr std::int64_t even_rows(SfLayout layout) {
+  return layout == SfLayout::layout_128x4 ? 32 : 8;
 }
 
 // Rows and groups of the buffer, padding included.
@@ -63,7 +70,10 @@ KVSCOUT_HD constexpr std::int64_t bytes(SfLayout layout, std::int64_t rows, std:
 
 // The eight scale bytes of a 128-element row, where one address serves groups 0..3 and a
 // second 4..7.
-KVSCOUT_HD constexpr std::int64_t row_128x4(std::int64_t row) { return tiled_128x4(row, 0, 8); }
+template <class Row>
+KVSCOUT_HD constexpr std::int64_t row_128x4(Row row) {
+  return tiled_128x4(row, 0, 8);
+}
 inline constexpr std::int64_t kSecondHalf = 512;  // from groups 0..3 to groups 4..7 of a row
 
 }  // namespace kvscout::scale_layout

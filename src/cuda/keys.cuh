@@ -200,6 +200,21 @@ __device__ __forceinline__ float fold_heads(const TileShape& t, const float* row
   return m;
 }
 
+// The maxima that warps have of a tile's rows, as one; by one warp. Lane n gets row n, or, with
+// heads reduced, token n. Overwrites the first of `rows`.
+template <int Rows>
+__device__ __forceinline__ float join_warps(const ScoreParams& p, float (*rows)[Rows], int warps,
+                                            int heads, int lane) {
+  float m = -INFINITY;
+  if (lane < Rows)
+    for (int w = 0; w < warps; ++w) m = fmaxf(m, rows[w][lane]);
+  if (!p.folds) return m;
+  __syncwarp();
+  if (lane < Rows) rows[0][lane] = m;
+  __syncwarp();
+  return lane < p.tile.tokens ? fold_heads(p.tile, rows[0], heads, lane) : -INFINITY;
+}
+
 __device__ __forceinline__ float global_scale(const ScoreParams& p) {
   return (p.q_global ? __ldg(p.q_global) : p.q_value) *
          (p.k_global ? __ldg(p.k_global) : p.k_value);

@@ -73,9 +73,8 @@ __global__ void __launch_bounds__(kThreads, 2) score_cells(const __grid_constant
         const unsigned row =
             static_cast<unsigned>(token) * p.q_heads + heads.first_head + place[t].head;
         queries[t] = Ops::fetch_query(
-            query[t] + token * p.q_token_stride,
-            p.q_scale + row / kBlock * scale_layout::kPageBytes + row % 32 * 16 + row / 32 % 4 * 4,
-            c, [](const std::uint8_t* a) { return __ldg(reinterpret_cast<const uint4*>(a)); });
+            query[t] + token * p.q_token_stride, p.q_scale + scale_layout::row_128x4(row), c,
+            [](const std::uint8_t* a) { return __ldg(reinterpret_cast<const uint4*>(a)); });
       }
     }
     const KeyBlock k = key_block(p, r, block, page, heads.key_head);
@@ -129,15 +128,7 @@ __global__ void __launch_bounds__(kThreads, 2) score_cells(const __grid_constant
   if (is_cell && p.fills && tile == 0 && warp == warps - 1)
     fill_unowned(p, r, p.folds ? unit : heads.first_head, p.folds ? 1 : heads.heads, column, lane);
   if (is_cell && warp == 0) {
-    result = -INFINITY;
-    if (lane < Tiles * 8)
-      for (int w = 0; w < warps; ++w) result = fmaxf(result, rows_of_warp[w][lane]);
-    if (p.folds) {
-      __syncwarp();
-      if (lane < Tiles * 8) rows_of_warp[0][lane] = result;
-      __syncwarp();
-      if (lane < tokens) result = fold_heads(p.tile, rows_of_warp[0], heads.heads, lane);
-    }
+    result = join_warps(p, rows_of_warp, warps, heads.heads, lane);
     if (lane < Tiles * 8 && written.token < tokens && written.head < heads.heads)
       out[(r.q_begin + first + written.token - p.range_begin) * p.out_token_stride] =
           finish<Ops>(result, scale);

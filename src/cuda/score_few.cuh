@@ -52,9 +52,11 @@ __device__ __forceinline__ void score_few(const ScoreParams& p, const List& list
     for (int j = 0; j < kEach; ++j) Ops::scales(word[j], lane % 4, scales[j]);
     float d[kEach][Tiles][4];
     multiply<Ops, Tiles, kEach>(raw, scales, q, d);
+    const bool masked = s.rows.limit(s.first, p.lengths.causal) - kBlock < block * kBlock;
 #pragma unroll
     for (int j = 0; j < kEach; ++j) {
-      mask<Tiles>(p, s.rows, s.first, block, first + row_of_group(j) + lane / 4, lane, d[j]);
+      if (masked)
+        mask<Tiles>(p, s.rows, s.first, block, first + row_of_group(j) + lane / 4, lane, d[j]);
       raise<Tiles>(m, d[j]);
     }
     const float value = k.exists ? reduce_keys<Tiles>(m, lane) : -INFINITY;
@@ -62,16 +64,7 @@ __device__ __forceinline__ void score_few(const ScoreParams& p, const List& list
   }
   __syncthreads();
   if (part != 0 || at >= run.end) return;
-  float value = -INFINITY;
-  if (lane < kRows)
-#pragma unroll
-    for (int w = 0; w < kShare; ++w) value = fmaxf(value, parts[warp + w][lane]);
-  if (p.folds) {
-    __syncwarp();
-    if (lane < kRows) parts[warp][lane] = value;
-    __syncwarp();
-    if (lane < s.tokens) value = fold_heads(p.tile, parts[warp], heads.heads, lane);
-  }
+  const float value = join_warps(p, parts + warp, kShare, heads.heads, lane);
   float* out = lane < kRows ? row_target(p, s, heads, lane) : nullptr;
   if (out) out[s.column * p.out_column_stride] = finish<Ops>(value, scale);
 }

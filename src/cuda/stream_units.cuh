@@ -81,8 +81,7 @@ __device__ __forceinline__ void load_words(const ScoreParams& p, const Position<
     for (int h = 0; h < 2; ++h) {
       const int r = least(Unit<Ops, Tiles>::row(u, j) + lane / 4 + 8 * h, last);
       const unsigned row = here.first_scale + static_cast<unsigned>(r) * p.k_heads;
-      word[j][h] = load_word<true>(from.scales + (row / kBlock * scale_layout::kPageBytes +
-                                                  row % 32 * 16 + row / 32 % 4 * 4));
+      word[j][h] = load_word<true>(from.scales + scale_layout::row_128x4(row));
     }
 }
 

@@ -43,14 +43,18 @@ class WorkList {
     const int batch = p_.lengths.batch;
     lane_ = threadIdx.x % 32;
     if constexpr (Alone) {
-      std::int64_t sum = 0;
-      const int each = requests_a_slot();
-#pragma unroll 4
-      for (int i = 0; i < each; ++i) sum += cost_of(lane_ * each + i, lane_ * each + i < batch);
-      sums_[lane_] = batch > 1 ? warp_inclusive_sum(sum, lane_) : sum;
+      add_up_to(lane_);
       __syncwarp();
     } else {
-      add_up_together(batch);
+      const int slot = threadIdx.x;
+      if (slot < (batch <= 32 ? 32 : kSlots)) add_up_to(slot);
+      __syncthreads();
+      if (batch <= 32) return;
+      std::int64_t before = 0;
+      for (int w = 0; w < slot / 32 && slot < kSlots; ++w) before += sums_[w * 32 + 31];
+      __syncthreads();
+      if (slot < kSlots) sums_[slot] += before;
+      __syncthreads();
     }
   }
 
@@ -84,24 +88,14 @@ class WorkList {
   }
 
  private:
-  __device__ __forceinline__ void add_up_together(int batch) {
-    const int slot = threadIdx.x;
-    if (slot < (batch <= 32 ? 32 : kSlots)) {
-      std::int64_t sum = 0;
-#pragma unroll 1
-      for (int i = 0; i < requests_a_slot(); ++i) {
-        const int b = slot * requests_a_slot() + i;
-        sum += cost_of(b, b < batch);
-      }
-      sums_[slot] = batch > 1 ? warp_inclusive_sum(sum, lane_) : sum;
-    }
-    __syncthreads();
-    if (batch <= 32) return;
-    std::int64_t before = 0;
-    for (int w = 0; w < slot / 32 && slot < kSlots; ++w) before += sums_[w * 32 + 31];
-    __syncthreads();
-    if (slot < kSlots) sums_[slot] += before;
-    __syncthreads();
+  // A slot of the warp's 32: its sum and those before it in the warp.
+  __device__ __forceinline__ void add_up_to(int slot) {
+    std::int64_t sum = 0;
+    const int each = requests_a_slot();
+#pragma unroll(Alone ? 4 : 1)
+    for (int i = 0; i < each; ++i)
+      sum += cost_of(slot * each + i, slot * each + i < p_.lengths.batch);
+    sums_[slot] = p_.lengths.batch > 1 ? warp_inclusive_sum(sum, lane_) : sum;
   }
 
   __device__ int requests_a_slot() const { return (p_.lengths.batch + kSlots - 1) / kSlots; }

@@ -50,18 +50,7 @@ __global__ void __launch_bounds__(cuda::kThreads, 1)
     if (cuda::is_speaker<Tiles>(lane)) rows_of_warp[warp][cuda::row_of_lane<Tiles>(lane)] = value;
     __syncthreads();
     if (warp > 0) continue;
-    float* const rows = rows_of_warp[0];
-    float v = -INFINITY;
-    if (lane < Tiles * 8)
-      for (int w = 0; w < warps; ++w) v = fmaxf(v, rows_of_warp[w][lane]);
-    if (!p.folds) {
-      result = v;
-      continue;
-    }
-    __syncwarp();
-    if (lane < Tiles * 8) rows[lane] = v;
-    __syncwarp();
-    if (lane < s.tokens) result = fmaxf(result, cuda::fold_heads(p.tile, rows, heads.heads, lane));
+    result = fmaxf(result, cuda::join_warps(p, rows_of_warp, warps, heads.heads, lane));
   }
   if (warp > 0) return;
   if (lane < Tiles * 8)
