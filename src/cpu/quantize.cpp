@@ -32,7 +32,7 @@ void place_scales(const QuantizeProblem& p, std::int64_t row, std::int64_t rows,
   // Four groups are neighbours in both tiled layouts, and rows of a run lie equally far apart.
   const std::int64_t step = scale_layout::offset(p.layout, 0, 4, groups);
   const std::int64_t apart = scale_layout::offset(p.layout, 1, 0, groups);
-  const std::int64_t run = p.layout == SfLayout::layout_128x4 ? 32 : 8;
+  const std::int64_t run = scale_layout::even_rows(p.layout);
   for (const std::int64_t end = row + rows; row < end;) {
     const std::int64_t n = std::min(end - row, run - row % run);
     std::uint8_t* to = p.scales + scale_layout::offset(p.layout, row, group, groups);

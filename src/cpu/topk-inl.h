@@ -1,4 +1,4 @@
-// The two vector passes of the selection (topk.h has the whole idea).
+// The vector passes of the selection (topk.h has the whole idea).
 #include "cpu/kernels.h"
 
 #if defined(KVSCOUT_TOPK_INL) == defined(HWY_TARGET_TOGGLE)
@@ -188,6 +188,13 @@ void mark(const float* strip, int columns, const float* floors, std::uint8_t* bi
   }
 }
 
+// Marks of a row's columns c0 to c0 + 63.
+HWY_INLINE std::uint64_t marks_of(const OctetChoice& c, int row, int c0) {
+  std::uint64_t word;
+  std::memcpy(&word, c.bits + row * (kMarkColumns / 8) + c0 / 8, 8);
+  return word;
+}
+
 // Candidates of a row, kept ones first, in the order of their ids.
 struct Candidates {
   int count = 0;
@@ -210,8 +217,7 @@ HWY_INLINE void gather(const OctetChoice& c, int row, Candidates& out, float* so
   const float* from = c.strip + row;
   std::int32_t first = c.first;
   for (int c0 = 0; c0 < c.columns; c0 += 64, from += 8 * 64, first += 64) {
-    std::uint64_t word;
-    std::memcpy(&word, c.bits + row * (kMarkColumns / 8) + c0 / 8, 8);
+    std::uint64_t word = marks_of(c, row, c0);
     const auto marked = static_cast<std::size_t>(std::popcount(word));
     const auto take = [&](std::size_t i) {
       const int column = std::countr_zero(word);
@@ -272,11 +278,7 @@ HWY_NOINLINE unsigned choose_of_octet(const OctetChoice& c, unsigned rows) {
   for (int r = 0; r < 8; ++r) {
     if (!(rows >> r & 1)) continue;
     int marked = 0;
-    for (int c0 = 0; c0 < c.columns; c0 += 64) {
-      std::uint64_t word;
-      std::memcpy(&word, c.bits + r * (kMarkColumns / 8) + c0 / 8, 8);
-      marked += std::popcount(word);
-    }
+    for (int c0 = 0; c0 < c.columns; c0 += 64) marked += std::popcount(marks_of(c, r, c0));
     const int count = c.counts[r] + marked;
     if (count > kMostCandidates)
       left |= 1u << r;

@@ -189,12 +189,8 @@ KVSCOUT_AMX void score_some(const QueryTile* q, KeyBlock& b, const std::int32_t*
       for (int v = 0; v < kVectors && c > 0; ++v)
         take<2, kMasked>(b.vector[v], 2 * g, 2, c - 2, of_vector(visible, v));
     }
-    TILE_STORE(0, b.vector[0].sums[0].of, kSumBytes);
-    TILE_STORE(1, b.vector[0].sums[1].of, kSumBytes);
-    if (kVectors > 1) {
-      TILE_STORE(2, b.vector[1].sums[0].of, kSumBytes);
-      TILE_STORE(3, b.vector[1].sums[1].of, kSumBytes);
-    }
+    store_sums<kVectors>(b, 0);
+    store_sums<kVectors>(b, 1);
   }
   for (int v = 0; v < kVectors; ++v) {
     take<2, kMasked>(b.vector[v], 0, kRows, c - 2, of_vector(visible, v));
