@@ -1,9 +1,11 @@
 // quantize, append, select and index on a GPU, through the public calls, beside the machine's
 // ceilings.
 //
-//   gpu_operations [backend]
+//   gpu_operations [backend [section...]]      sections: quantize select step index
 #include <cuda_runtime.h>
 
+#include <algorithm>
+#include <cstring>
 #include <string>
 #include <tuple>
 
@@ -91,6 +93,7 @@ void select() {
                          {8192, 4, 512, false, 64},
                          {2048, 4, 256, false, 16},
                          {256, 4, 1024, false, 16},
+                         {256, 4, 1024, true, 16},
                          {64, 4, 1024, false, 16},
                          {64, 4, 1024, true, 16},
                          {8, 4, 256, false, 16},
@@ -202,15 +205,15 @@ void index(float* scratch) {
                          {1, 8192, 8192, 0, true},
                          {1, 2048, 32768, 0, true}}) {
     const Problem p(x.batch, x.queries, x.keys, x.causal, x.max_tiles);
-    const int calls = x.queries > 1000 ? 3 : 20;
-    const double score = microseconds([&](cudaStream_t s) { p.run_score(s); }, calls);
-    const double index = microseconds([&](cudaStream_t s) { p.run_index(s); }, calls);
+    const bench::InTurn t = bench::in_turn(
+        {[&](cudaStream_t s) { p.run_score(s); }, [&](cudaStream_t s) { p.run_index(s); }},
+        x.queries > 1000 ? 3 : 20);
     std::printf(
         "  %2lld x %4lld queries x %7lld keys, %4lld columns  score %8.2f us  index %8.2f us "
-        "(%+6.2f us, %+5.1f%%)",
+        "(%+6.2f us, %+5.1f%%; half of the rounds %+.2f to %+.2f)",
         static_cast<long long>(x.batch), static_cast<long long>(x.queries),
-        static_cast<long long>(x.keys), static_cast<long long>(p.index.score.max_k_tiles), score,
-        index, index - score, 100 * (index / score - 1));
+        static_cast<long long>(x.keys), static_cast<long long>(p.index.score.max_k_tiles), t.us[0],
+        t.us[1], t.more[1], 100 * t.more[1] / t.us[0], t.low[1], t.high[1]);
     if (x.queries == 1)
       std::printf("; between neighbours %6.2f",
                   bench::between_neighbours([&](cudaStream_t s) { p.run_index(s); }, scratch));
@@ -241,18 +244,22 @@ void append_and_step() {
     const double append = microseconds([&](cudaStream_t s) { msa_index_append_fp4(a, on(s)); });
     std::printf("  %2d x %6d keys  append %6.2f us", batch, keys, append);
     try {
-      const double index = microseconds([&](cudaStream_t s) { p.run_index(s); });
-      const double step = microseconds([&](cudaStream_t s) {
-        msa_index_append_fp4(a, on(s));
-        nvfp4_quantize(q, on(s));
-        p.run_index(s);
+      const auto run_append = [&](cudaStream_t s) { msa_index_append_fp4(a, on(s)); };
+      const auto run_quantize = [&](cudaStream_t s) { nvfp4_quantize(q, on(s)); };
+      const auto run_raw = [&](cudaStream_t s) { msa_index_select_fp4(raw, p.with_workspace(s)); };
+      const bench::InTurn t = bench::in_turn({
+          [&](cudaStream_t s) { p.run_index(s); },
+          [&](cudaStream_t s) { run_append(s), p.run_index(s); },
+          [&](cudaStream_t s) { run_quantize(s), p.run_index(s); },
+          [&](cudaStream_t s) { run_append(s), run_quantize(s), p.run_index(s); },
+          [&](cudaStream_t s) { run_raw(s); },
+          [&](cudaStream_t s) { run_append(s), run_raw(s); },
       });
-      const double raw_step = microseconds([&](cudaStream_t s) {
-        msa_index_append_fp4(a, on(s));
-        msa_index_select_fp4(raw, p.with_workspace(s));
-      });
-      std::printf("  index %8.2f us  step %8.2f us  with bf16 queries %8.2f us", index, step,
-                  raw_step);
+      std::printf("  index %8.2f us", t.us[0]);
+      for (const auto& [i, name] : {std::pair{1, "with append"}, {2, "with quantize"}, {3, "step"}})
+        std::printf("\n    %-13s %8.2f us (%+.2f us, %+.1f%%; half of the rounds %+.2f to %+.2f)",
+                    name, t.us[i], t.more[i], 100 * t.more[i] / t.us[0], t.low[i], t.high[i]);
+      std::printf("\n    bf16 queries: index %8.2f us, step %8.2f us", t.us[4], t.us[5]);
     } catch (const Error& e) {
       std::printf("  %s", e.what());
     }
@@ -264,6 +271,10 @@ void append_and_step() {
 
 int main(int argc, char** argv) {
   if (argc > 1) backend = argv[1];
+  const auto asked = [&](const char* section) {
+    return argc <= 2 || std::any_of(argv + 2, argv + argc,
+                                    [&](const char* a) { return !std::strcmp(a, section); });
+  };
   cudaDeviceProp properties;
   bench::require(cudaGetDeviceProperties(&properties, 0), "device");
   bench::Ceilings c;
@@ -275,11 +286,11 @@ int main(int argc, char** argv) {
   std::printf("%s: read %.2f TB/s, copy %.2f TB/s, empty graph node %.2f us\n", properties.name,
               c.read, c.copy, c.empty_node);
   const Memory scratch(4);
-  quantize(c);
-  select();
+  if (asked("quantize")) quantize(c);
+  if (asked("select")) select();
   try {
-    append_and_step();
-    index(static_cast<float*>(scratch.data));
+    if (asked("step")) append_and_step();
+    if (asked("index")) index(static_cast<float*>(scratch.data));
   } catch (const Error& e) {
     std::printf("  %s\n", e.what());
   }

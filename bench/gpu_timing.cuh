@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <memory>
 #include <vector>
 
 namespace bench {
@@ -20,38 +21,89 @@ inline void require(cudaError_t error, const char* what) {
 
 using Work = std::function<void(cudaStream_t)>;
 
+// `calls` of some work as one graph.
+class Replay {
+ public:
+  Replay(const Work& work, int calls) : calls_(calls) {
+    require(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
+    work(stream_);  // loads code outside the capture
+    require(cudaStreamSynchronize(stream_), "first call");
+    cudaGraph_t graph;
+    require(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), "capture");
+    for (int i = 0; i < calls; ++i) work(stream_);
+    require(cudaStreamEndCapture(stream_, &graph), "capture");
+    require(cudaGraphInstantiate(&exec_, graph, 0), "graph");
+    cudaGraphDestroy(graph);
+    cudaEventCreate(&begin_);
+    cudaEventCreate(&end_);
+  }
+  Replay(const Replay&) = delete;
+  ~Replay() {
+    cudaEventDestroy(begin_);
+    cudaEventDestroy(end_);
+    cudaGraphExecDestroy(exec_);
+    cudaStreamDestroy(stream_);
+  }
+  // Microseconds of one call in one replay.
+  double operator()() const {
+    cudaEventRecord(begin_, stream_);
+    require(cudaGraphLaunch(exec_, stream_), "replay");
+    cudaEventRecord(end_, stream_);
+    require(cudaEventSynchronize(end_), "replay");
+    float ms = 0;
+    cudaEventElapsedTime(&ms, begin_, end_);
+    return ms * 1e3 / calls_;
+  }
+
+ private:
+  int calls_;
+  cudaStream_t stream_;
+  cudaGraphExec_t exec_;
+  cudaEvent_t begin_, end_;
+};
+
+inline double median(std::vector<double> v) {
+  std::sort(v.begin(), v.end());
+  return v[v.size() / 2];
+}
+
 // Microseconds of one call: `calls` of them in one graph, median of 15 replays.
 inline double microseconds(const Work& work, int calls = 20) {
-  cudaStream_t stream;
-  require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
-  work(stream);  // loads code outside the capture
-  require(cudaStreamSynchronize(stream), "first call");
-  cudaGraph_t graph;
-  cudaGraphExec_t exec;
-  require(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "capture");
-  for (int i = 0; i < calls; ++i) work(stream);
-  require(cudaStreamEndCapture(stream, &graph), "capture");
-  require(cudaGraphInstantiate(&exec, graph, 0), "graph");
-  cudaEvent_t begin, end;
-  cudaEventCreate(&begin);
-  cudaEventCreate(&end);
+  const Replay replay(work, calls);
   std::vector<double> times;
   for (int i = 0; i < 18; ++i) {
-    cudaEventRecord(begin, stream);
-    require(cudaGraphLaunch(exec, stream), "replay");
-    cudaEventRecord(end, stream);
-    require(cudaEventSynchronize(end), "replay");
-    float ms = 0;
-    cudaEventElapsedTime(&ms, begin, end);
-    if (i >= 3) times.push_back(ms * 1e3 / calls);
+    const double t = replay();
+    if (i >= 3) times.push_back(t);
   }
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
-  cudaGraphExecDestroy(exec);
-  cudaGraphDestroy(graph);
-  cudaStreamDestroy(stream);
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
+  return median(times);
+}
+
+// Contenders that are compared take turns: clocks and memory drift by more than they differ.
+struct InTurn {
+  std::vector<double> us;         // of each, median of the rounds
+  std::vector<double> more;       // than the first one of the same round, median
+  std::vector<double> low, high;  // quartiles of that
+};
+inline InTurn in_turn(const std::vector<Work>& works, int calls = 20, int rounds = 31) {
+  std::vector<std::unique_ptr<Replay>> replays;
+  for (const Work& w : works) replays.push_back(std::make_unique<Replay>(w, calls));
+  std::vector<std::vector<double>> us(works.size()), more(works.size());
+  for (int i = 0; i < rounds + 3; ++i)
+    for (std::size_t w = 0; w < works.size(); ++w) {
+      const double t = (*replays[w])();
+      if (i < 3) continue;
+      us[w].push_back(t);
+      more[w].push_back(t - us[0].back());
+    }
+  InTurn result;
+  for (std::size_t w = 0; w < works.size(); ++w) {
+    result.us.push_back(median(us[w]));
+    std::sort(more[w].begin(), more[w].end());
+    result.more.push_back(more[w][more[w].size() / 2]);
+    result.low.push_back(more[w][more[w].size() / 4]);
+    result.high.push_back(more[w][more[w].size() * 3 / 4]);
+  }
+  return result;
 }
 
 __global__ void empty_kernel() {}
