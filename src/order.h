@@ -16,6 +16,10 @@ KVSCOUT_HD constexpr std::uint32_t rank_of_number(float score) {  // not NaN
 KVSCOUT_HD constexpr std::uint32_t rank_of(float score) {
   return nvfp4::is_nan(score) ? 0 : rank_of_number(score);
 }
+// The score of a rank that is not NaN's.
+KVSCOUT_HD constexpr float score_at(std::uint32_t rank) {
+  return nvfp4::float_of(rank & 0x80000000u ? rank & 0x7FFFFFFFu : ~rank);
+}
 // skip_masked drops ranks at or below it.
 inline constexpr std::uint32_t kRankOfMasked = 0x007FFFFFu;
 

@@ -2,6 +2,8 @@
 //
 // The rule that makes chains of such kernels safe: every thread block first waits, then releases.
 // So whatever a kernel reads before it waits was finished before the kernel before it began.
+// An index's selection may release at once all the same: nothing reads before its wait but such a
+// selection, and before that one in the stream comes the score of its own call.
 #pragma once
 
 #include <cstdint>

@@ -14,6 +14,7 @@ namespace kvscout::cuda {
 
 // The columns of a token: those of blocks that begin below its limit.
 struct VisibleColumns {
+  static constexpr bool kBeforeScore = true;  // of the next chunk or step
   Requests requests;
   std::int64_t tokens, keys, block_start, block_step, tiles;
   bool paged;
@@ -22,22 +23,35 @@ struct VisibleColumns {
   __device__ std::int64_t before_wait(std::int64_t token) const {
     token += first_token;
     if (requests.batch == 0) return 0;
-    std::int64_t low = 0, high = requests.batch;  // the first request that ends beyond the token
-    const std::int64_t guess = token * requests.batch / tokens;  // right where all are alike
-    if (__ldg(requests.cu_q + guess + 1) > token) high = guess;
-    if (high == guess && __ldg(requests.cu_q + guess) <= token) low = guess;
-    while (low < high) {
-      const std::int64_t middle = (low + high) / 2;
-      if (__ldg(requests.cu_q + middle + 1) <= token)
-        low = middle + 1;
-      else
-        high = middle;
+    // The request that it is where all are alike; its lengths are asked for all at once.
+    std::int64_t b = token;
+    if (requests.batch != tokens)
+      b = min(static_cast<std::int64_t>(__fdividef(static_cast<float>(token) * requests.batch,
+                                                   static_cast<float>(tokens))),
+              requests.batch - 1);
+    Span span;
+    std::int64_t i;
+#pragma unroll 1
+    for (bool sure = false;; sure = true) {
+      span = span_of(requests, tokens, paged, keys, b);
+      i = token - span.q_begin;
+      if (i >= 0 && i < span.q_count) break;
+      if (sure) return 0;
+      std::int64_t high = requests.batch;  // the first request that ends beyond the token
+      b = 0;
+#pragma unroll 1
+      while (b < high) {
+        const std::int64_t middle = (b + high) / 2;
+        if (__ldg(requests.cu_q + middle + 1) <= token)
+          b = middle + 1;
+        else
+          high = middle;
+      }
+      if (b == requests.batch) return 0;
     }
-    if (low == requests.batch) return 0;
-    const Span span = span_of(requests, tokens, paged, keys, low);
-    const std::int64_t i = token - span.q_begin;
-    if (i < 0 || i >= span.q_count) return 0;
-    return columns_below(span.limit(i, requests.causal), block_start, block_step, tiles);
+    const std::int64_t limit = span.limit(i, requests.causal);
+    return block_step == 1 ? columns_below(limit, block_start, 1, tiles)  // no division
+                           : columns_below(limit, block_start, block_step, tiles);
   }
   __device__ std::int64_t operator()(std::int64_t, std::int64_t early) const { return early; }
 };

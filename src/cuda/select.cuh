@@ -11,12 +11,13 @@
 // other scores take NaN blocks at the end.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 #include "cuda/dependent.cuh"
 #include "cuda/device.h"
-#include "cuda/select_few.cuh"
 #include "cuda/select_lanes.cuh"
+#include "cuda/select_row.cuh"
 #include "cuda/team.cuh"
 #include "order.h"
 #include "span.h"
@@ -34,11 +35,12 @@ struct Room {
 
 // The columns of a token, as msa_topk_select is told.
 struct GivenColumns {
+  static constexpr bool kBeforeScore = false;
   std::int64_t valid;
   const std::int32_t* valids;
-  __device__ std::int64_t before_wait(std::int64_t) const { return 0; }
-  __device__ std::int64_t operator()(std::int64_t token, std::int64_t) const {
-    return valids ? __ldg(valids + token) : valid;
+  __device__ std::int64_t before_wait(std::int64_t) const { return valid; }
+  __device__ std::int64_t operator()(std::int64_t token, std::int64_t early) const {
+    return valids ? load_behind(valids + token) : early;
   }
 };
 
@@ -53,9 +55,8 @@ template <class Team, int PerThread, class Room>
 class Selection {
  public:
   static constexpr int kChunk = Team::kMembers * PerThread;
-  static constexpr int kOwnGroups =
-      Room::kGroups > Team::kMembers ? Room::kGroups / Team::kMembers : 1;
-  static_assert(PerThread % kOwnGroups == 0);
+  static constexpr int kOwnGroups = Room::kGroups / Team::kMembers;
+  static_assert(kOwnGroups > 0 && PerThread % kOwnGroups == 0);
 
   struct Shared {
     std::uint64_t list[Room::kList * Team::kRows];
@@ -132,32 +133,21 @@ class Selection {
       for (int i = g; i < PerThread; i += kOwnGroups) largest = fmaxf(largest, x[i]);
       own[g] = rank_of_number(largest);
     }
-    constexpr bool kShares = Room::kGroups < Team::kMembers;  // several members a group
-    const int first = kShares ? team_.member % Room::kGroups : team_.member * kOwnGroups;
-    const bool speaks = team_.member < Room::kGroups;
-    if (kShares) {
-      if (speaks) s_.maxima[team_.at(first, Room::kGroups)] = 0;
-      __syncthreads();
-      atomicMax(&s_.maxima[team_.at(first, Room::kGroups)], own[0]);
-    } else {
+    const int first = team_.member * kOwnGroups;
 #pragma unroll
-      for (int g = 0; g < kOwnGroups; ++g) s_.maxima[team_.at(first + g, Room::kGroups)] = own[g];
-    }
+    for (int g = 0; g < kOwnGroups; ++g) s_.maxima[team_.at(first + g, Room::kGroups)] = own[g];
     if (team_.member == 0) s_.threshold[team_.row] = rank_of_number(INFINITY);
     __syncthreads();
-    if (speaks) {  // the smallest of those that fewer than wanted_ exceed
-      if (kShares) own[0] = s_.maxima[team_.at(first, Room::kGroups)];
-      int above[kOwnGroups] = {};
+    int above[kOwnGroups] = {};
 #pragma unroll 8
-      for (int j = 0; j < Room::kGroups; ++j) {
-        const std::uint32_t other = s_.maxima[team_.at(j, Room::kGroups)];
+    for (int j = 0; j < Room::kGroups; ++j) {
+      const std::uint32_t other = s_.maxima[team_.at(j, Room::kGroups)];
 #pragma unroll
-        for (int g = 0; g < kOwnGroups; ++g) above[g] += other > own[g];
-      }
-#pragma unroll
-      for (int g = 0; g < kOwnGroups; ++g)
-        if (above[g] < wanted_) atomicMin(&s_.threshold[team_.row], own[g]);
+      for (int g = 0; g < kOwnGroups; ++g) above[g] += other > own[g];
     }
+#pragma unroll
+    for (int g = 0; g < kOwnGroups; ++g)  // the smallest of those that fewer than wanted_ exceed
+      if (above[g] < wanted_) atomicMin(&s_.threshold[team_.row], own[g]);
     __syncthreads();
     return score_at(s_.threshold[team_.row]);
   }
@@ -254,53 +244,41 @@ __global__ void __launch_bounds__(kSelectThreads, 3)
           id < 0 ? -INFINITY : __ldg(scores + id * p.tile_stride);
   };
 
-  int kept;
-  if (Team::kRows == 1 && last - first <= kFew) {
-    __shared__ FewShared few;
-    const float* from = scores + first * p.tile_stride;
-    const FewPlace chosen =
-        choose_few(few, static_cast<int>(last - first), wanted, p.rule.skip_masked,
-                   [&](int column) { return __ldg(from + column * p.tile_stride); });
-    kept = chosen.kept;
-    if (chosen.place >= 0) write(first + chosen.place, first + chosen.column);
-  } else {
-    Rows rows(shared, wanted);
-    for (std::int64_t base = 0; __syncthreads_or(base < last); base += Rows::kChunk) {
-      float x[PerThread];
-      const float* from = scores + (base + team.member) * p.tile_stride;
-      const std::int64_t step = Team::kMembers * p.tile_stride;
-      const auto count = static_cast<std::uint32_t>(last - first);
-      const auto at =
-          static_cast<std::uint32_t>(base + team.member - first);  // wraps below `first`
+  Rows rows(shared, wanted);
+  for (std::int64_t base = 0; __syncthreads_or(base < last); base += Rows::kChunk) {
+    float x[PerThread];
+    const float* from = scores + (base + team.member) * p.tile_stride;
+    const std::int64_t step = Team::kMembers * p.tile_stride;
+    const auto count = static_cast<std::uint32_t>(last - first);
+    const auto at = static_cast<std::uint32_t>(base + team.member - first);  // wraps below `first`
 #pragma unroll
-      for (int i = 0; i < PerThread; ++i, from += step)
-        x[i] = at + i * Team::kMembers < count ? __ldg(from) : NAN;
-      if (p.rule.skip_masked) {
+    for (int i = 0; i < PerThread; ++i, from += step)
+      x[i] = at + i * Team::kMembers < count ? __ldg(from) : NAN;
+    if (p.rule.skip_masked) {
 #pragma unroll
-        for (int i = 0; i < PerThread; ++i)
-          if (!(x[i] > -INFINITY)) x[i] = NAN;
-      }
-      rows.take(x, base, last - base);
+      for (int i = 0; i < PerThread; ++i)
+        if (!(x[i] > -INFINITY)) x[i] = NAN;
     }
+    rows.take(x, base, last - base);
+  }
 
-    kept = rows.kept();
-    if (exists && !p.rule.skip_masked && kept < wanted && kept < last - first) {
-      // NaN blocks, lowest ids first, where nothing better is left.
-      for (std::int64_t column = first; column < last && kept < wanted; ++column) {
-        const float x = __ldg(scores + column * p.tile_stride);
-        if (!nvfp4::is_nan(x)) continue;
-        if (team.member == 0) rows.add(kept, priority_of(x, static_cast<std::uint32_t>(column)));
-        ++kept;
-      }
+  int kept = rows.kept();
+  if (exists && !p.rule.skip_masked && kept < wanted && kept < last - first) {
+    // NaN blocks, lowest ids first, where nothing better is left.
+    for (std::int64_t column = first; column < last && kept < wanted; ++column) {
+      const float x = __ldg(scores + column * p.tile_stride);
+      if (!nvfp4::is_nan(x)) continue;
+      if (team.member == 0) rows.add(kept, priority_of(x, static_cast<std::uint32_t>(column)));
+      ++kept;
     }
-    __syncthreads();
-    for (int m = team.member; exists && m < kept; m += Team::kMembers) {
-      const std::uint32_t id = rows.id(m);
-      int place = static_cast<int>(first);
+  }
+  __syncthreads();
+  for (int m = team.member; exists && m < kept; m += Team::kMembers) {
+    const std::uint32_t id = rows.id(m);
+    int place = static_cast<int>(first);
 #pragma unroll 4
-      for (int j = 0; j < kept; ++j) place += rows.id(j) < id;
-      write(place, id);
-    }
+    for (int j = 0; j < kept; ++j) place += rows.id(j) < id;
+    write(place, id);
   }
 
   for (int place = team.member; exists && place < p.rule.topk; place += Team::kMembers) {
@@ -327,8 +305,8 @@ class SelectLaunch {
     const std::int64_t rows = p_.tokens * p_.heads, sms = device_info(to_.device.index).sms;
     const auto size = [](std::int64_t stride) { return stride < 0 ? -stride : stride; };
     const bool tokens_inside = p_.tokens > 1 && size(p_.token_stride) < size(p_.tile_stride);
-    if (rows <= 4 * sms && !(tokens_inside && p_.tokens >= 8 && rows > sms))
-      return run<Room, Team<1, true>, 8>();
+    if (tokens_inside && p_.tokens >= 8 ? rows <= sms : rows <= 16 * sms)
+      return run_row<Room::kTopk>();
     if (Room::kTopk == kLaneTopk && p_.tokens >= 32 && rows >= 16 * sms) {
       if (tokens_inside) return run_lanes<false>();
       if (p_.tile_stride == 1) return run_lanes<true>();
@@ -345,6 +323,18 @@ class SelectLaunch {
            reinterpret_cast<const void*>(select_rows<Arch, Team, PerThread, Room, Columns>),
            {.blocks = blocks, .threads = kSelectThreads, .overlaps = Arch::kOverlaps}, arguments,
            to_);
+  }
+
+  template <int Topk>
+  void run_row() const {
+    void* arguments[] = {const_cast<SelectProblem*>(&p_), const_cast<Columns*>(&columns_)};
+    const std::int64_t warps = clamp((p_.tiles - 1) / kWarpColumns + 1, 1, RowRoom<Topk>::kWarps);
+    launch(operation_, reinterpret_cast<const void*>(select_row<Arch, RowRoom<Topk>, Columns>),
+           {.blocks = p_.tokens,
+            .blocks_y = p_.heads,
+            .threads = std::max(kRowThreads, static_cast<int>(32 * warps)),
+            .overlaps = Arch::kOverlaps},
+           arguments, to_);
   }
 
   template <bool TilesInside>

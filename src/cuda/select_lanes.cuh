@@ -115,10 +115,6 @@ __device__ __forceinline__ void copy_to_shared(float* to, const float* from) {
   else
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(address), "l"(from) : "memory");
 }
-__device__ __forceinline__ float score_at(std::uint32_t rank) {
-  return nvfp4::float_of(rank & 0x80000000u ? rank & 0x7FFFFFFFu : ~rank);
-}
-
 // Which of a row's first m candidates are the best `wanted`: one bit each. Collective over the
 // block, the same for all warps.
 __device__ __forceinline__ unsigned choose(LaneShared& s, int buffer, int warp, int lane, int m,
