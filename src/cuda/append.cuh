@@ -16,20 +16,24 @@ __global__ void __launch_bounds__(kAppendThreads)
     append_keys(const __grid_constant__ AppendProblem p) {
   using Load = GroupLoad<E>;
   constexpr int kGroups = kHeadDim / nvfp4::kGroup;
-  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * kAppendThreads + threadIdx.x;
-  const int g = static_cast<int>(thread % kGroups);
-  const std::int64_t row = thread / kGroups, n = row / p.heads, head = row - n * p.heads;
+  const int g = threadIdx.x % kGroups;
+  const std::int64_t row =
+      std::int64_t{blockIdx.x} * (kAppendThreads / kGroups) + threadIdx.x / kGroups;
+  const std::int64_t n = p.heads == 1 ? row : row / p.heads, head = row - n * p.heads;
   const bool exists = n < p.count;
-  wait_for_previous();
+  const auto* slot_at = reinterpret_cast<const long long*>(p.slots) + n;
+  const std::uint8_t* from = static_cast<const std::uint8_t*>(p.data) + n * p.token_stride +
+                             head * p.head_stride + g * (nvfp4::kGroup * Load::kBytes);
+  Ready ready;
+  ready.add(exists), ready.add(slot_at), ready.add(from);
+  ready.wait_for_previous();
   release_next();
 
   typename Load::Raw raw;
   std::int64_t slot = -1;
   if (exists) {
-    slot = __ldg(reinterpret_cast<const long long*>(p.slots) + n);
-    Load::template load<Aligned>(static_cast<const std::uint8_t*>(p.data) + n * p.token_stride +
-                                     head * p.head_stride + g * (nvfp4::kGroup * Load::kBytes),
-                                 raw);
+    slot = __ldg(slot_at);
+    Load::template load<Aligned>(from, raw);
   }
   Quantized q;
   if (exists) {

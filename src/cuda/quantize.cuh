@@ -164,21 +164,25 @@ __global__ void __launch_bounds__(kQuantizeThreads)
   using Load = GroupLoad<E>;
   constexpr int kStep = kQuantizeThreads / kTileGroups;
   const std::int64_t groups = p.columns / nvfp4::kGroup;
-  const std::int64_t column_tiles = (groups + kTileGroups - 1) / kTileGroups;
-  const std::int64_t row_tile = blockIdx.x / column_tiles,
-                     column_tile = blockIdx.x - row_tile * column_tiles;
-  const std::int64_t group = column_tile * kTileGroups + threadIdx.x % kTileGroups;
-  const std::int64_t first_row = row_tile * (kStep * Each) + threadIdx.x / kTileGroups;
-  wait_for_previous();
+  // No more than blocks of threads.
+  const auto column_tiles = static_cast<unsigned>((groups + kTileGroups - 1) / kTileGroups);
+  const unsigned row_tile = blockIdx.x / column_tiles,
+                 column_tile = blockIdx.x - row_tile * column_tiles;
+  const std::int64_t group = std::int64_t{column_tile} * kTileGroups + threadIdx.x % kTileGroups;
+  const std::int64_t first_row =
+      std::int64_t{row_tile} * (kStep * Each) + threadIdx.x / kTileGroups;
+  const std::uint8_t* from = static_cast<const std::uint8_t*>(p.data) +
+                             group * (nvfp4::kGroup * Load::kBytes) + first_row * p.row_stride;
+  Ready ready;
+  ready.add(group < groups), ready.add(from);
+  ready.wait_for_previous();
   release_next();
 
   typename Load::Raw raw[Each];
-  const std::uint8_t* from =
-      static_cast<const std::uint8_t*>(p.data) + group * (nvfp4::kGroup * Load::kBytes);
 #pragma unroll
   for (int i = 0; i < Each; ++i)
     if (first_row + i * kStep < p.rows && group < groups)
-      Load::template load<Aligned>(from + (first_row + i * kStep) * p.row_stride, raw[i]);
+      Load::template load<Aligned>(from + i * kStep * p.row_stride, raw[i]);
 
   const float global = value_of(p.global), inverse = __frcp_rn(global);
   std::uint32_t scales[Each];
