@@ -87,16 +87,23 @@ KVSCOUT_VNNI void pack(const QuerySource& source, void* vector);
 void score_keys(const void* tile, int rows, const KeySource& source, const std::int32_t* visible,
                 float* best);
 
-// Block c (16 bytes) of four rows, side by side, for c = 0 .. 3.
+// 32 bytes each of a row and the next one.
+KVSCOUT_VNNI_INLINE __m512i halves_of_rows(const std::uint8_t* row, std::int64_t stride) {
+  const __m256i next = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(row + stride));
+  const __m256i first = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(row));
+  return _mm512_inserti64x4(_mm512_castsi256_si512(first), next, 1);
+}
+
+// Block c (16 bytes) of four rows, side by side, for c = 0 .. 3. The first step is done by loads:
+// shuffles have one port only, insertions from memory two.
 KVSCOUT_VNNI_INLINE void blocks_of_rows(const std::uint8_t* row, std::int64_t stride,
                                         __m512i* out) {
-  const __m512i a = _mm512_loadu_si512(row), b = _mm512_loadu_si512(row + stride);
-  const __m512i c = _mm512_loadu_si512(row + 2 * stride), d = _mm512_loadu_si512(row + 3 * stride);
-  const __m512i x = _mm512_shuffle_i32x4(a, b, 0x88), y = _mm512_shuffle_i32x4(a, b, 0xDD);
-  const __m512i z = _mm512_shuffle_i32x4(c, d, 0x88), w = _mm512_shuffle_i32x4(c, d, 0xDD);
+  const std::uint8_t* third = row + 2 * stride;
+  const __m512i x = halves_of_rows(row, stride), y = halves_of_rows(row + 32, stride);
+  const __m512i z = halves_of_rows(third, stride), w = halves_of_rows(third + 32, stride);
   out[0] = _mm512_shuffle_i32x4(x, z, 0x88);
-  out[1] = _mm512_shuffle_i32x4(y, w, 0x88);
-  out[2] = _mm512_shuffle_i32x4(x, z, 0xDD);
+  out[1] = _mm512_shuffle_i32x4(x, z, 0xDD);
+  out[2] = _mm512_shuffle_i32x4(y, w, 0x88);
   out[3] = _mm512_shuffle_i32x4(y, w, 0xDD);
 }
 
