@@ -57,7 +57,8 @@ struct alignas(kPage) KeyBlock {
   };
   KeyTile chunk[kChunks];
   Vector vector[2];
-  std::uint8_t rows[kBlock][kHeadDim / 2];  // where not all 128 keys exist: those that do
+  std::uint8_t rows[kBlock][kHeadDim / 2];  // where not all rows see all 128 keys: those that
+  std::uint32_t scales[2][kBlock];          // exist, in an order of their own (score.cpp)
   bool few;                                 // of the tile of queries: kFewRows at most
 };
 static_assert(sizeof(QueryTile) == kPage && sizeof(KeyTile) == kPage);

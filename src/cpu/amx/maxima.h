@@ -27,13 +27,13 @@ KVSCOUT_AMX_INLINE __m512 maxima_of(const __m512* v) {
 }
 
 // The maxima so far of rows [first, first + count) and their sums against kCount chunks from c on.
-// A NaN is never larger.
+// A NaN is never larger. Masked blocks are in order (score.cpp): key 16c + lane.
 template <int kCount, bool kMasked>
 KVSCOUT_AMX_INLINE void take(KeyBlock::Vector& v, int first, int count, int c,
                              const std::int32_t* visible) {
-  const __m512i key = _mm512_add_epi32(
-      _mm512_setr_epi32(0, 32, 64, 96, 1, 33, 65, 97, 2, 34, 66, 98, 3, 35, 67, 99),
-      _mm512_set1_epi32(4 * c));
+  const __m512i key =
+      _mm512_add_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
+                       _mm512_set1_epi32(16 * c));
   KVSCOUT_UNROLL
   for (int r = first; r < first + count; ++r) {
     __m512 best = _mm512_load_ps(v.maxima[r]);
@@ -42,7 +42,7 @@ KVSCOUT_AMX_INLINE void take(KeyBlock::Vector& v, int first, int count, int c,
     for (int n = 0; n < kCount; ++n) {
       const __m512 x = _mm512_load_ps(v.sums[from + n].of[r]);
       if (kMasked) {
-        const __m512i of_row = _mm512_set1_epi32(visible[r] - 4 * n);
+        const __m512i of_row = _mm512_set1_epi32(visible[r] - 16 * n);
         best = _mm512_mask_max_ps(best, _mm512_cmpgt_epi32_mask(of_row, key), x, best);
       } else {
         best = _mm512_max_ps(x, best);

@@ -47,8 +47,34 @@ const std::int32_t* of_vector(const std::int32_t* visible, int v) {
   return visible ? visible + v * kRows : nullptr;
 }
 
-// Chunks that hold keys that exist.
-int chunks_of(const KeySource& s) { return s.count < 32 ? (s.count + 3) / 4 : kChunks; }
+// Whether all rows see all keys of a block.
+bool all_see_all(const std::int32_t* visible, int rows) {
+  for (int r = 0; visible && r < rows; ++r)
+    if (visible[r] < kBlock) return false;
+  return true;
+}
+
+// Where they do not, keys are put in order first, so that chunk c holds keys 16c .. 16c + 15: what
+// nobody sees is left out by chunks, half of the causal diagonal for one.
+void put_in_order(KeyBlock& b) {
+  KeySource& s = b.vector[0].source;
+  for (int j = 0; j < s.count; ++j)
+    std::memcpy(b.rows[j / 4 + 32 * (j % 4)], s.rows + j * s.stride, sizeof b.rows[j]);
+  for (int half = 0; half < 2; ++half)
+    for (int j = 0; j < kBlock; ++j)
+      std::memcpy(&b.scales[half][j], s.scales + half * 512 + (j % 32 * 4 + j / 32) * 4, 4);
+  s.rows = b.rows[0];
+  s.stride = sizeof b.rows[0];
+  s.scales = reinterpret_cast<const std::uint8_t*>(b.scales);
+  s.next_rows = nullptr;  // it lies otherwise
+}
+// Chunks that somebody sees.
+int chunks_of(const std::int32_t* visible, int rows) {
+  if (!visible) return kChunks;
+  std::int32_t most = 1;
+  for (int r = 0; r < rows; ++r) most = visible[r] > most ? visible[r] : most;
+  return (most + 15) / 16;
+}
 
 // Eight pairs of a group from its two dwords.
 template <bool kNans>
@@ -118,13 +144,12 @@ KVSCOUT_AMX_INLINE void store_sums(KeyBlock& b, int c) {
 // The first one or two vectors, chunk by chunk. If no others follow, two chunks take turns in
 // memory, which leaves the first-level cache to the keys.
 template <int kVectors, int kTileRows, bool kMasked, bool kNans>
-KVSCOUT_AMX void unpack_and_score(const QueryTile* q, bool others, KeyBlock& b,
+KVSCOUT_AMX void unpack_and_score(const QueryTile* q, bool others, KeyBlock& b, int chunks,
                                   const std::int32_t* visible, float* best) {
   const int kept = others ? kChunks - 1 : 1;
   const auto place = [&](int c) -> KeyTile& { return b.chunk[c & kept]; };
   const KeySource source = b.vector[0].source;
   const Constants constant = constants();
-  const int chunks = chunks_of(source);
   const __m512i seven_bits = _mm512_set1_epi8(0x7F);
   const std::uint8_t* rows = source.rows;
   const std::int64_t stride = source.stride;
@@ -168,7 +193,7 @@ KVSCOUT_AMX void unpack_and_score(const QueryTile* q, bool others, KeyBlock& b,
 template <int kVectors, bool kMasked>
 KVSCOUT_AMX void score_some(const QueryTile* q, KeyBlock& b, const std::int32_t* visible,
                             float* best) {
-  const int chunks = chunks_of(b.vector[0].source);
+  const int chunks = chunks_of(visible, kVectors * kRows);
   for (int v = 0; v < kVectors; ++v) start(b.vector[v], kRows);
   int c = 0;
   for (; c < chunks; c += 2) {  // an odd chunk more holds keys nobody sees
@@ -198,22 +223,19 @@ KVSCOUT_AMX void score_some(const QueryTile* q, KeyBlock& b, const std::int32_t*
   }
 }
 
-bool all_see_all(const std::int32_t* visible, int rows) {
-  for (int r = 0; visible && r < rows; ++r)
-    if (visible[r] < kBlock) return false;
-  return true;
-}
-
 template <int kVectors, int kTileRows>
-KVSCOUT_AMX void first_vectors(const QueryTile* q, bool others, KeyBlock& b,
+KVSCOUT_AMX void first_vectors(const QueryTile* q, int vectors, KeyBlock& b,
                                const std::int32_t* visible, float* best) {
-  const bool nans = vnni::any_nan(b.vector[0].source.scales);
+  const bool nans = vnni::any_nan(b.vector[0].source.scales), others = vectors > kVectors;
+  const int chunks = chunks_of(visible, vectors * kRows);
   if (all_see_all(visible, kVectors * kRows))
     (nans ? unpack_and_score<kVectors, kTileRows, false, true>
-          : unpack_and_score<kVectors, kTileRows, false, false>)(q, others, b, visible, best);
+          : unpack_and_score<kVectors, kTileRows, false, false>)(q, others, b, chunks, visible,
+                                                                 best);
   else
-    (nans ? unpack_and_score<kVectors, kTileRows, true, true>
-          : unpack_and_score<kVectors, kTileRows, true, false>)(q, others, b, visible, best);
+    (nans
+         ? unpack_and_score<kVectors, kTileRows, true, true>
+         : unpack_and_score<kVectors, kTileRows, true, false>)(q, others, b, chunks, visible, best);
 }
 
 template <int kVectors>
@@ -228,26 +250,24 @@ KVSCOUT_AMX void next_vectors(const QueryTile* q, KeyBlock& b, const std::int32_
 }  // namespace
 
 void unpack(const KeySource& source, void* block) {
-  auto& b = *static_cast<KeyBlock*>(block);
-  KeySource& from = b.vector[0].source = source;
-  if (source.count == kBlock) return;
-  for (int j = 0; j < source.count; ++j)
-    std::memcpy(b.rows[j], source.rows + j * source.stride, sizeof b.rows[j]);
-  from.rows = b.rows[0];
-  from.stride = sizeof b.rows[0];
+  static_cast<KeyBlock*>(block)->vector[0].source = source;
 }
 
 KVSCOUT_AMX void score(const void* tiles, int vectors, const void* block,
                        const std::int32_t* visible, float* best) {
   const auto* q = static_cast<const QueryTile*>(tiles);
   auto& b = *static_cast<KeyBlock*>(const_cast<void*>(block));  // memory of the caller's task
+  if (all_see_all(visible, vectors * kRows))
+    visible = nullptr;
+  else
+    put_in_order(b);
   for (int v = 0; v < vectors; v += 2) {
     const std::int32_t* seen = of_vector(visible, v);
     const bool two = v + 2 <= vectors;
     if (v == 0)
       (two     ? first_vectors<2, kRows>
        : b.few ? first_vectors<1, kFewRows>
-               : first_vectors<1, kRows>)(q, vectors > 2, b, seen, best);
+               : first_vectors<1, kRows>)(q, vectors, b, seen, best);
     else
       (two ? next_vectors<2> : next_vectors<1>)(q + v, b, seen, best + v * kRows);
   }
