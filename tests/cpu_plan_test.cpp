@@ -85,18 +85,18 @@ std::string printed(const ScorePlan& p) {
 
 TEST(CpuPlan, Examples) {
   EXPECT_EQ(printed(plan_score(shape(512, 4, 1, 64), 1)),
-            "128x4, 1 passes, 1 head tasks, 4 runs of 16, 1 workers");
+            "128x4, 1 passes, 1 head tasks, 2 runs of 32, 1 workers");
   EXPECT_EQ(printed(plan_score(shape(1, 4, 1, 8192), 1)),
             "1x4, 1 passes, 1 head tasks, 64 runs of 128, 1 workers");
   // Short runs keep sixteen threads busy.
   EXPECT_EQ(printed(plan_score(shape(1, 4, 1, 1024), 16)),
             "1x4, 1 passes, 1 head tasks, 64 runs of 16, 16 workers");
   EXPECT_EQ(printed(plan_score(shape(512, 8, 2, 64, Element::bf16), 2)),
-            "128x4, 1 passes, 2 head tasks, 4 runs of 16, 2 workers");
+            "128x4, 1 passes, 2 head tasks, 2 runs of 32, 2 workers");
   // More heads than rows of a tile, reduced: passes of one task.
   ScoreProblem wide = shape(1, 1200, 1, 8);
   wide.reduce = Reduce::all;
-  EXPECT_EQ(printed(plan_score(wide, 1)), "1x512, 3 passes, 1 head tasks, 1 runs of 16, 1 workers");
+  EXPECT_EQ(printed(plan_score(wide, 1)), "1x512, 3 passes, 1 head tasks, 1 runs of 32, 1 workers");
 }
 
 // A plan is a function of bounds, never of lengths: pointers are not followed.

@@ -56,7 +56,7 @@ inline ScorePlan plan_score(const ScoreProblem& p, int threads) {
   // Long runs spread the packing of the queries; short ones keep everybody busy to the end.
   const std::int64_t tiles =
       std::max<std::int64_t>(p.requests.batch, (p.q.tokens + plan.queries - 1) / plan.queries);
-  plan.columns = std::clamp<std::int64_t>(8192 / lowest_power_at_least(plan.rows()), 16, 128);
+  plan.columns = std::clamp<std::int64_t>(8192 / lowest_power_at_least(plan.rows()), 32, 128);
   const auto tasks = [&] {
     return tiles * plan.head_tasks * ((p.max_k_tiles + plan.columns - 1) / plan.columns);
   };
