@@ -36,8 +36,31 @@ KVSCOUT_VNNI_INLINE void unpack_query(const std::uint8_t* codes, std::uint64_t s
   const __m256i correction =
       _mm256_mullo_epi32(_mm512_cvtepi64_epi32(sums), _mm256_set1_epi32(-12));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(row.correction), correction);
-  for (int g = 0; g < 8; ++g)
-    row.scale[g] = 0.25f * nvfp4::e4m3_to_float(static_cast<std::uint8_t>(scales >> (8 * g)));
+  const __m256i magnitude = _mm512_cvtepi64_epi32(scale);
+  const __m256 value = _mm256_mul_ps(_mm256_castsi256_ps(_mm256_slli_epi32(magnitude, 20)),
+                                     _mm256_set1_ps(0x1p118f));
+  const __mmask8 nan = _mm256_cmpeq_epi32_mask(magnitude, _mm256_set1_epi32(nvfp4::kNanScale));
+  _mm256_storeu_ps(row.scale, _mm256_mask_mov_ps(value, nan, _mm256_set1_ps(__builtin_nanf(""))));
+}
+
+// The dwords of sixteen rows, lanes = rows: those of a vector, in its order.
+KVSCOUT_VNNI_INLINE void turn(const QueryRow* rows, QueryVector& v) {
+  static_assert(sizeof(QueryRow) == 3 * 64 && offsetof(QueryVector, code) == 48 * 64);
+  const auto* from = reinterpret_cast<const std::uint8_t*>(rows);
+  auto* to = reinterpret_cast<std::uint8_t*>(&v);
+  for (int part = 0; part < 3; ++part) {
+    __m512i blocks[4][4];  // [q][block], of rows q + 4r
+    KVSCOUT_UNROLL
+    for (int q = 0; q < 4; ++q)
+      blocks_of_rows(from + 64 * part + q * sizeof(QueryRow), 4 * sizeof(QueryRow), blocks[q]);
+    KVSCOUT_UNROLL
+    for (int c = 0; c < 4; ++c) {
+      __m512i dwords[4];
+      dwords_of_block(blocks[0][c], blocks[1][c], blocks[2][c], blocks[3][c], dwords);
+      KVSCOUT_UNROLL
+      for (int d = 0; d < 4; ++d) _mm512_store_si512(to + (16 * part + 4 * c + d) * 64, dwords[d]);
+    }
+  }
 }
 
 // E<<23 | m of a scale byte that is neither zero nor NaN.
@@ -56,15 +79,12 @@ KVSCOUT_VNNI void pack(const QuerySource& source, void* vector) {
   }
   auto& v = *static_cast<QueryVector*>(vector);
   v.nan_rows = 0;
-  for (int lane = 0; lane < kRows; ++lane) {
-    QueryRow row;
-    unpack_query(source.rows[lane], source.scales[lane], row);
-    for (int i = 0; i < 32; ++i) std::memcpy(v.data[i][lane], row.data[i], 4);
+  QueryRow rows[kRows];
+  for (int lane = 0; lane < kRows; ++lane)
+    unpack_query(source.rows[lane], source.scales[lane], rows[lane]);
+  turn(rows, v);
+  for (int lane = 0; kTable && lane < kRows; ++lane) {
     for (int g = 0; g < 8; ++g) {
-      v.correction[g][lane] = row.correction[g];
-      v.scale[g][lane] = row.scale[g];
-    }
-    for (int g = 0; kTable && g < 8; ++g) {
       const std::uint8_t byte = (source.scales[lane] >> (8 * g)) & 0x7F;
       v.code[g][lane] = byte ? code_of(byte) : 0;
       if (byte == nvfp4::kNanScale) v.nan_rows = static_cast<std::uint16_t>(v.nan_rows | 1 << lane);
