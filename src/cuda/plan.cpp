@@ -18,9 +18,9 @@ std::int64_t rows_bound(const ScoreProblem& p) {
   return std::min<std::int64_t>(tokens, 1 << 20) * std::min<std::int64_t>(p.group(), 1 << 20);
 }
 
-// The -inf tails as parts for `warps` warps: a lane a token where tokens lie side by side, else a
-// lane a column. Returns how many parts.
-std::int64_t share_tails(const ScoreProblem& p, std::int64_t warps, ScoreKernel& k) {
+// The -inf tails as `parts` parts, about: a lane a token where tokens lie side by side, else a lane
+// a column. Returns how many parts.
+std::int64_t share_tails(const ScoreProblem& p, std::int64_t parts, ScoreKernel& k) {
   const bool columns_inside =
       p.out.tile_stride != 0 && std::abs(p.out.tile_stride) < std::abs(p.out.token_stride);
   k.fill_lanes = 1;
@@ -28,8 +28,10 @@ std::int64_t share_tails(const ScoreProblem& p, std::int64_t warps, ScoreKernel&
   const std::int64_t step = kWarp / k.fill_lanes;
   const std::int64_t rows = ceil_div(p.q.tokens, k.fill_lanes) * p.out_heads();
   const std::int64_t stores = rows * ceil_div(p.max_k_tiles, step);
-  k.fill_columns =
-      static_cast<int>(step * std::clamp<std::int64_t>(ceil_div(stores, warps * 2), 16, 1 << 20));
+  const std::int64_t about = step * std::clamp<std::int64_t>(ceil_div(stores, parts), 16, 1 << 20);
+  // Parts of a row that are alike.
+  const std::int64_t of_row = std::max<std::int64_t>((p.max_k_tiles + about / 2) / about, 1);
+  k.fill_columns = static_cast<int>(step * ceil_div(ceil_div(p.max_k_tiles, of_row), step));
   return rows * ceil_div(p.max_k_tiles, k.fill_columns);
 }
 
@@ -41,7 +43,9 @@ ScoreKernel kernel_of(const ScoreProblem& p, Schedule schedule, int rows, int bl
   k.max_tokens = p.requests.max_seqlen_q;
   k.blocks = blocks;
   k.threads = threads;
-  share_tails(p, static_cast<std::int64_t>(blocks) * threads / kWarp, k);
+  // Two for each warp; wgmma: for each that multiplies, which writes one of them before it has
+  // something to multiply.
+  share_tails(p, blocks * (schedule == Schedule::warpgroup ? kThreads : threads) * 2 / kWarp, k);
   return k;
 }
 
@@ -98,7 +102,7 @@ void use_cells(const ScoreProblem& p, const ScoreTuning& tuning, const DeviceInf
                                                     : 1);
   if (columns < p.max_k_tiles) {
     const std::int64_t most = device.sms * 8, of_block = k.threads / kWarp;  // warps
-    const std::int64_t parts = share_tails(p, most, k);
+    const std::int64_t parts = share_tails(p, most * 2, k);
     k.fill_blocks =
         static_cast<int>(ceil_div(std::min(most, parts), of_block * batch * tiles * k.tile.units));
   }

@@ -33,13 +33,13 @@ __device__ __forceinline__ int live_columns(const ScoreParams& p, std::int64_t t
   return i < 0 || i >= s.tokens ? 0 : columns_below(p, s.limit(i, r.causal));
 }
 
-// Writes -inf beyond the columns live_of(token): every `warps`-th part of the tails, from `part`
-// on.
+// Writes -inf beyond the columns live_of(token): every `warps`-th part of the tails, from `part` to
+// `end`.
 template <class Live>
 __device__ __forceinline__ void fill_parts(const ScoreParams& p, unsigned part, unsigned warps,
-                                           Live live_of) {
+                                           unsigned end, Live live_of) {
 #pragma unroll 1
-  for (; part < p.fill_parts; part += warps) {
+  for (; part < end; part += warps) {
     const int lane = threadIdx.x % 32, step = 32 / p.fill_lanes;
     const unsigned rest = part / p.fill_token_parts, head = rest / p.fill_column_parts;
     const std::int64_t t = p.range_begin +
@@ -58,13 +58,16 @@ __device__ __forceinline__ void fill_parts(const ScoreParams& p, unsigned part, 
   }
 }
 
-// Beyond the live columns. The last warps begin, since they have the least other work. By
-// `of_block` warps of each block of threads; `warp` is this one's number among them.
-__device__ __forceinline__ void fill_tails(const ScoreParams& p, unsigned warp = threadIdx.x / 32,
-                                           unsigned of_block = blockDim.x / 32) {
+// Beyond the live columns: parts [begin, end). The last warps begin, since they have the least
+// other work. By `of_block` warps of each block of threads; `warp` is this one's number among them.
+__device__ __forceinline__ void fill_tails(const ScoreParams& p, unsigned warp, unsigned of_block,
+                                           unsigned begin, unsigned end) {
   const unsigned warps = gridDim.x * of_block;
-  fill_parts(p, warps - 1 - blockIdx.x * of_block - warp, warps,
+  fill_parts(p, begin + warps - 1 - blockIdx.x * of_block - warp, warps, end,
              [&](std::int64_t token) { return live_columns(p, token); });
+}
+__device__ __forceinline__ void fill_tails(const ScoreParams& p) {
+  fill_tails(p, threadIdx.x / 32, blockDim.x / 32, 0, p.fill_parts);
 }
 
 // In a grid of cells, beyond all of its columns: by the blocks of threads beyond, which need no
@@ -73,7 +76,7 @@ __device__ __forceinline__ void fill_beyond_cells(const ScoreParams& p) {
   const unsigned each = gridDim.x - p.columns, of_block = blockDim.x / 32;
   const unsigned block = (blockIdx.z * gridDim.y + blockIdx.y) * each + blockIdx.x - p.columns;
   fill_parts(p, block * of_block + threadIdx.x / 32, each * gridDim.y * gridDim.z * of_block,
-             [&](std::int64_t) { return p.columns; });
+             p.fill_parts, [&](std::int64_t) { return p.columns; });
 }
 
 }  // namespace kvscout::cuda

@@ -31,8 +31,9 @@ struct Segment : Stretch {
 // The line of work. `Level`: every tile of a request counts with the columns of the request's last
 // token (short queries, where the difference is nothing); otherwise with its own (causal tiles are
 // skipped). What is found lies in shared memory, since the kernels have no register to spare.
-// `Alone`: each warp adds up for itself, which needs no barrier.
-template <bool Level, bool Alone = false>
+// `Alone`: each warp adds up for itself, which needs no barrier. `OfTiles`: a lone causal request
+// is added up by runs of its tiles, where a tile is found at once.
+template <bool Level, bool Alone = false, int Setup = kSetup, bool OfTiles = false>
 class WorkList {
  public:
   static constexpr int kSlots = Alone ? 32 : 128;  // partial sums, each over as many requests
@@ -60,6 +61,7 @@ class WorkList {
 
   __device__ std::int64_t total() const {
     const int batch = p_.lengths.batch;
+    if (of_tiles()) return sums_[31] * p_.tile.units;
     return sums_[batch <= 32 ? max(batch - 1, 0) : kSlots - 1];
   }
 
@@ -87,10 +89,42 @@ class WorkList {
     return within(b, x);
   }
 
+  // The segment behind that one, of the same request and unit, if that has more tiles: without a
+  // search. (Later tiles see at least as many columns.)
+  __device__ __forceinline__ bool step(Segment& s) const {
+    const int first = s.first + p_.tile.tokens;
+    if (first >= s.rows.end) return false;
+    s.first = first, s.tokens = min(s.rows.end - first, p_.tile.tokens);
+    const int columns = columns_below(p_, s.rows.limit(first + s.tokens - 1, p_.lengths.causal));
+    static_cast<Stretch&>(s) = Stretch::of(columns + (Level ? 0 : Setup), Level ? 0 : Setup, 0);
+    return true;
+  }
+
  private:
+  // The tiles of one request differ: then the slots are runs of its tiles, and what is known of it
+  // lies behind them.
+  __device__ bool of_tiles() const { return OfTiles && p_.lengths.batch == 1 && p_.lengths.causal; }
+  __device__ static int tiles_a_slot(int tiles) { return (tiles + 31) / 32; }
+  struct Only {
+    Rows rows;
+    int tiles;
+  };
+  static_assert(!OfTiles || !Level && (kSlots - 32) * sizeof(std::int64_t) >= sizeof(Only));
+  __device__ Only& only() const { return *reinterpret_cast<Only*>(sums_ + 32); }
+
   // A slot of the warp's 32: its sum and those before it in the warp.
   __device__ __forceinline__ void add_up_to(int slot) {
     std::int64_t sum = 0;
+    if (of_tiles()) {
+      const Rows r = rows_of(p_, 0);
+      const int tiles = tiles_of(p_, r), each = tiles_a_slot(tiles);
+      const int end = min((slot + 1) * each, tiles);
+#pragma unroll 4
+      for (int t = slot * each; t < end; ++t) sum += cost_of_tile(r, t);
+      sums_[slot] = warp_inclusive_sum(sum, lane_);
+      if (slot == 0) only() = {r, tiles};
+      return;
+    }
     const int each = requests_a_slot();
 #pragma unroll(Alone ? 4 : 1)
     for (int i = 0; i < each; ++i)
@@ -120,7 +154,7 @@ class WorkList {
   // A tile without columns costs nothing.
   __device__ __forceinline__ int cost_of_tile(const Rows& r, int t) const {
     const int columns = columns_of_tile(p_, r, t);
-    return Level || columns == 0 ? columns : columns + kSetup;
+    return Level || columns == 0 ? columns : columns + Setup;
   }
 
   __device__ __forceinline__ std::int64_t cost_of_all_tiles(const Rows& r) const {
@@ -133,8 +167,8 @@ class WorkList {
 
   __device__ __forceinline__ Segment within(int b, std::int64_t x) const {
     Segment s;
-    s.rows = rows_of(p_, b);
-    const int tiles = tiles_of(p_, s.rows);
+    s.rows = of_tiles() ? only().rows : rows_of(p_, b);
+    const int tiles = of_tiles() ? only().tiles : tiles_of(p_, s.rows);
     int t = 0;
     int cost;  // of the tile
     if (Level || !p_.lengths.causal || tiles <= 1) {
@@ -147,13 +181,19 @@ class WorkList {
       }
     } else {
       if (p_.tile.units > 1) {
-        const std::int64_t a_unit = cost_of_all_tiles(s.rows);
+        const std::int64_t a_unit = of_tiles() ? sums_[31] : cost_of_all_tiles(s.rows);
         s.unit = static_cast<int>(x / a_unit);
         x -= s.unit * a_unit;
       }
       cost = 0;
+      int t0 = 0;
+      if (of_tiles()) {
+        const int slot = __ffs(__ballot_sync(kAllLanes, sums_[lane_] > x)) - 1;
+        if (slot) x -= sums_[slot - 1];
+        t0 = slot * tiles_a_slot(tiles);
+      }
 #pragma unroll 1
-      for (int t0 = 0; t0 < tiles; t0 += 32) {
+      for (; t0 < tiles; t0 += 32) {
         const int c = t0 + lane_ < tiles ? cost_of_tile(s.rows, t0 + lane_) : 0;
         const unsigned all = __reduce_add_sync(kAllLanes, static_cast<unsigned>(c));
         if (x >= all) {
@@ -168,7 +208,7 @@ class WorkList {
         break;
       }
     }
-    static_cast<Stretch&>(s) = Stretch::of(cost, Level ? 0 : kSetup, x);
+    static_cast<Stretch&>(s) = Stretch::of(cost, Level ? 0 : Setup, x);
     s.first = s.rows.begin + t * p_.tile.tokens;
     s.tokens = min(s.rows.end - s.first, p_.tile.tokens);
     return s;

@@ -18,6 +18,11 @@ __device__ __forceinline__ void barrier_init(Barrier& b, int arrivals) {
 __device__ __forceinline__ void barrier_arrive(Barrier& b) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address_of(&b)) : "memory");
 }
+// Arrives when all that the thread copies (copy_async) so far is there.
+__device__ __forceinline__ void barrier_arrive_copied(Barrier& b) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(address_of(&b))
+               : "memory");
+}
 // Until the phase of that parity is over.
 __device__ __forceinline__ void barrier_wait(Barrier& b, int parity) {
   asm volatile(

@@ -1,0 +1,163 @@
+// What the warpgroups of a block of threads share: keys on their way, operands, and the parts of
+// tiles that they take one after the other.
+#pragma once
+
+#include "cuda/keys.cuh"
+#include "cuda/sm90/mbarrier.cuh"
+#include "cuda/sm90/wgmma.cuh"
+
+namespace kvscout::sm90 {
+
+using cuda::HeadChunk;
+using cuda::ScoreParams;
+using cuda::Segment;
+
+inline constexpr int kWarpgroup = 128;
+// Operands ready or in use. Beside two preparers of 16-bit keys there is room for two.
+template <class Ops, int M>
+inline constexpr int kOperands = M == 1 && Ops::kKeyLoads == 4 ? 2 : 4;
+template <int M>
+inline constexpr int kPreparers = M == 1 ? 2 : 1;
+template <int M>
+inline constexpr int kBlockThreads = cuda::warpgroup_threads(128 * M);
+static_assert(kBlockThreads<1> == (2 + kPreparers<1>)*kWarpgroup);
+static_assert(kBlockThreads<2> == (2 + kPreparers<2>)*kWarpgroup);
+// Registers a thread. At the launch each gets 128 (M = 1) or 168.
+template <int M>
+inline constexpr int kRegistersToPrepare = M == 1 ? 64 : 56;
+template <int M>
+inline constexpr int kRegistersToMultiply = M == 1 ? 192 : 224;
+
+// What taking up a tile costs in columns: most of it is hidden. Causal 8192 x 8192 on an H200: 67.3
+// us with 1, 62.3 with 2, 63.4 with 3.
+inline constexpr int kSetup = 2;
+using WorkList = cuda::WorkList<false, false, kSetup, true>;
+
+// Blocks on their way to a preparer. Three are no faster.
+inline constexpr int kSlots = 2;
+
+// A thread takes up to four rows of keys, or of a tile's queries: the i-th lies so many after its
+// first.
+KVSCOUT_HD constexpr int more_rows(int i) { return i / 2 * 64 + i % 2 * 8; }
+
+// Of a thread that multiplies.
+template <int M>
+__device__ __forceinline__ int first_row(int thread) {
+  return thread / kWarpgroup * (64 * M) + thread / 32 % 4 * 16 + thread % 32 / 4;
+}
+
+// What a thread copies of a block: of rows 16*warp + lane/4 + more_rows(i), its quarter.
+template <class Ops>
+struct KeySlot {
+  uint4 keys[4][Ops::kKeyLoads][kWarpgroup];
+  std::uint32_t scales[4][Ops::kKeyScales ? kWarpgroup : 1];
+};
+
+// Where a thread that copies finds its part of a block: of page 0, its row and quarter; flat: of
+// key 0, its quarter. (16 bytes, so that threads beside each other do not meet in a bank of shared
+// memory, which tiles of 128 rows keep busy.)
+struct alignas(16) KeySource {
+  const std::uint8_t *keys, *scales;
+};
+
+// How far a warp that prepares came on the block's run of the line.
+struct Way {
+  Segment segment;
+  std::int64_t at, stop;  // of the line: behind the segment; the end of the run
+  int end, pass, tiles;   // columns of the segment before `end`; announced
+  // Of its keys:
+  const std::int32_t* table;
+  int k_count;
+  std::uint32_t scale_row;  // flat: of key 0
+};
+
+// What a thread that multiplies remembers for itself.
+struct Own {
+  float* target;  // where its row, or with heads reduced its token, is written; null: nowhere
+  int pass, turn, tiles;
+  int limit[4];  // keys that its rows see
+};
+
+// Where a row of every tile lies, from the tile's first token and head on.
+struct Place : cuda::RowPlace {
+  std::uint32_t scale_row;
+  std::int64_t query;
+  __device__ Place(const ScoreParams& p, int row) : RowPlace(cuda::place_of_row(p.tile, row)) {
+    scale_row = static_cast<std::uint32_t>(token * p.q_heads + head);
+    query = token * p.q_token_stride + head * p.q_head_stride;
+  }
+};
+
+// A part of a tile that the block of threads takes, announced by those who prepare its keys. So the
+// search for a tile, and for NVFP4 the way of its queries from memory, hide behind the tile before.
+// (Queries of other types are too many for that: 256 rows of 16 bits are 64 KB.)
+template <class Ops, int M>
+struct Tile {
+  static constexpr bool kHasQueries = Ops::kQueryScales;
+  static constexpr int kThreads = kHasQueries ? 2 * kWarpgroup : 1;
+  uint4 queries[2 * M][kThreads];  // of row more_rows(i) of a thread that multiplies, as loaded
+  std::uint32_t scales[2 * M][kThreads];
+  Segment segment;
+  int end;  // column; the segment's first: the run is over
+  int pass;
+  Barrier announced, taken;
+};
+// Announced and not yet finished. Two preparers are up to three tiles ahead of the one whose
+// products begin.
+template <int M>
+inline constexpr int kTiles = M == 1 ? 3 : 2;
+
+// Of the -inf tails, parts that those who multiply write before they have something to multiply:
+// one a warp, if they are short. (Causal 8192 x 8192: all at the end, they ended 3 us behind the
+// last product.)
+__device__ __forceinline__ unsigned early_parts(const ScoreParams& p) {
+  return p.fill_columns * p.fill_lanes <= 4096
+             ? min(p.fill_parts, gridDim.x * (2 * kWarpgroup / 32))
+             : 0;
+}
+
+// Copies NVFP4 queries of a tile for a thread that multiplies; `first` is the place of its first
+// row.
+template <class Ops, int M>
+__device__ __forceinline__ void copy_queries(const ScoreParams& p, const Segment& s,
+                                             const HeadChunk& heads, const Place* first, int thread,
+                                             Tile<Ops, M>& to) {
+  const int c = thread % 4;
+  const std::int64_t token = std::int64_t{s.rows.q_begin} + s.first;
+  const std::uint8_t* queries =
+      p.q + token * p.q_token_stride + heads.first_head * p.q_head_stride + Ops::query_offset(0, c);
+  const auto scale_row = static_cast<std::uint32_t>(token * p.q_heads + heads.first_head);
+  const std::uint8_t* scales = p.q_scale + (Ops::query_scale_offset(c) & ~3);
+  const bool words = reinterpret_cast<std::uintptr_t>(p.q_scale) % 4 == 0;
+#pragma unroll
+  for (int i = 0; i < 2 * M; ++i) {
+    const Place& of = first[more_rows(i)];
+    if (of.head < heads.heads && of.token < s.tokens) {
+      cuda::copy_async<16>(&to.queries[i][thread], queries + of.query);
+      const std::uint8_t* scale = scales + scale_layout::row_128x4(scale_row + of.scale_row);
+      if (words)
+        cuda::copy_async<4>(&to.scales[i][thread], scale);
+      else
+        to.scales[i][thread] = cuda::load_word<false>(scale);
+    } else {
+      to.queries[i][thread] = {}, to.scales[i][thread] = 0;
+    }
+  }
+}
+
+template <class Ops, int M>
+struct WarpgroupShared {
+  std::uint8_t operand[kOperands<Ops, M>][2]
+                      [kBlock * 128];  // k 0..63 and 64..127; 1024-byte aligned
+  KeySlot<Ops> slot[kPreparers<M>][kSlots];
+  float rows[2][128 * M];  // with heads reduced: maxima of a block, in turn
+  KeySource source[kPreparers<M> * kWarpgroup];
+  Way way[kPreparers<M> * kWarpgroup / 32];
+  Own own[2 * kWarpgroup];
+  Tile<Ops, M> tile[kTiles<M>];
+  Place place[128 * M];  // of a tile's rows
+  std::int64_t sums[WorkList::kSlots];
+  Barrier written[kOperands<Ops, M>], multiplied[kOperands<Ops, M>];
+};
+
+}  // namespace kvscout::sm90
