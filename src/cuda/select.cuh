@@ -328,7 +328,9 @@ class SelectLaunch {
   template <int Topk>
   void run_row() const {
     void* arguments[] = {const_cast<SelectProblem*>(&p_), const_cast<Columns*>(&columns_)};
-    const std::int64_t warps = clamp((p_.tiles - 1) / kWarpColumns + 1, 1, RowRoom<Topk>::kWarps);
+    // Blocks of all 32 warps start slowly, and where bounds are loose all but one find nothing.
+    const int most = p_.tokens * p_.heads <= 16 ? RowRoom<Topk>::kWarps : 8;
+    const std::int64_t warps = clamp((p_.tiles - 1) / kWarpColumns + 1, 1, most);
     launch(operation_, reinterpret_cast<const void*>(select_row<Arch, RowRoom<Topk>, Columns>),
            {.blocks = p_.tokens,
             .blocks_y = p_.heads,

@@ -28,10 +28,13 @@ inline constexpr int kWarpColumns = 32 * kManySlots;
 inline constexpr int kFewColumns = 32 * kFewSlots;
 // At least: 32 blocks of one warp all went to one multiprocessor and took 2 us longer.
 inline constexpr int kRowThreads = 128;
-// From here on the kernel behind a selection may start at once. It is a score of as many cells,
-// whose thousands of blocks take long to be dealt out: 8 x 32k 9.3 instead of 10.5 us. A small one
-// is slowed down by those that wait beside it: 1 x 8k 3.6 instead of 3.3.
-inline constexpr std::int64_t kManyScores = 4096;
+// The kernel behind a selection may start at once if it is a score of so many cells, since that
+// many blocks take long to be dealt out: 8 x 32k 9.3 instead of 10.5 us. A smaller one is slowed
+// down by those that wait beside it: 1 x 8k 3.6 instead of 3.3. More are streamed, by one a
+// multiprocessor.
+__device__ __forceinline__ bool are_many_cells(std::int64_t cells) {
+  return cells >= 1024 && cells <= 4096;
+}
 
 // Sizes for a class of k: at most kTopk of them.
 template <int Topk>
@@ -363,10 +366,10 @@ __global__ void __launch_bounds__(32 * Room::kWarps)
     select_row(const __grid_constant__ SelectProblem p, const __grid_constant__ Columns columns) {
   using Row = RowSelection<Room>;
   __shared__ typename Row::Shared shared;
-  if (Columns::kBeforeScore && gridDim.x * gridDim.y * p.tiles >= kManyScores) release_next();
+  if (Columns::kBeforeScore && are_many_cells(gridDim.x * p.tiles)) release_next();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int most =
-      static_cast<int>(min((p.tiles - 1) / kWarpColumns + 1, std::int64_t{Room::kWarps}));
+      static_cast<int>(min((p.tiles - 1) / kWarpColumns + 1, std::int64_t{blockDim.x / 32}));
   if (warp > 0 && warp >= most) return;
   if (warp == 0) {
     shared.maxima[lane] = 0;
