@@ -8,60 +8,19 @@
 // type decides it. This order of k is the same in every schedule, which is why all of them give the
 // same bits.
 //
-//   e2m1   bytes 16c..16c+15, elements 32c..32c+31, groups 2c and 2c+1; within 8 elements fp16
-//   takes them as
-//          (0,4)(2,6)(1,5)(3,7), bf16 as (0,4)(1,5)(2,6)(3,7)
+//   e2m1   bytes 16c..16c+15, elements 32c..32c+31, groups 2c and 2c+1; eight as in unpack.cuh
 //   e4m3   bytes 64i + 16c.., i = 0, 1, in order
 //   16 bit bytes 64i + 16c.., i = 0..3, in order
-//
-// Powers of two: an e2m1 pattern moved into an fp16 (bf16) word reads 2^-14 (2^-126) too small,
-// subnormals included, and is multiplied by its block scale (bf16: times 2^118) in one exact
-// instruction. What is left, 2^-14 (2^-8) an operand, is repaired after the maximum.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
-#include <cstdint>
-
+#include "cuda/unpack.cuh"
 #include "kvscout/scale_layout.h"
 #include "kvscout/types.h"
 
 namespace kvscout::cuda {
 
-__device__ __forceinline__ std::uint32_t permute_bytes(std::uint32_t a, std::uint32_t b,
-                                                       std::uint32_t select) {
-  std::uint32_t d;
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(select));
-  return d;
-}
-
 __device__ __forceinline__ std::uint32_t word_of(const uint4& v, int i) {
   return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
-}
-
-template <bool Bf16>
-__device__ __forceinline__ std::uint32_t multiply2(std::uint32_t a, std::uint32_t b) {
-  std::uint32_t d;
-  if constexpr (Bf16)  // a*b - 0: sm_80 has no bf16 multiplication of its own
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(0x80008000u));
-  else {
-    const __half2 product =
-        __hmul2_rn(*reinterpret_cast<const __half2*>(&a), *reinterpret_cast<const __half2*>(&b));
-    d = *reinterpret_cast<const std::uint32_t*>(&product);
-  }
-  return d;
-}
-
-template <bool Bf16>
-__device__ __forceinline__ std::uint32_t broadcast_half(std::uint32_t pair, int half) {
-  if constexpr (Bf16) {
-    return permute_bytes(pair, pair, half ? 0x3232 : 0x1010);
-  } else {
-    const __half2 p = *reinterpret_cast<const __half2*>(&pair);
-    const __half2 b = half ? __high2half2(p) : __low2half2(p);
-    return *reinterpret_cast<const std::uint32_t*>(&b);
-  }
 }
 
 // fp16x2 to bf16x2, for values that bf16 holds.
@@ -69,57 +28,6 @@ __device__ __forceinline__ std::uint32_t f16x2_to_bf16x2(std::uint32_t h) {
   const float2 f = __half22float2(*reinterpret_cast<const __half2*>(&h));
   const __nv_bfloat162 b = __floats2bfloat162_rn(f.x, f.y);
   return *reinterpret_cast<const std::uint32_t*>(&b);
-}
-
-// Factors that the compiler must not turn into shifts and additions: those share a pipe with the
-// masks, and that pipe is the one that streaming keys would wait for (7 instead of 11 instructions
-// there for 8 elements).
-static __constant__ std::uint32_t kUp[5] = {512, 2, 32, 64, 4};
-
-// Eight e2m1 codes times one half of a pair of scales. (An operand of a half multiplication is
-// either half of a register at no cost.) `Short`: 14 instead of 15 instructions (bf16: 17 instead
-// of 19) for registers of constants; kernels on wgmma have those for bf16 only.
-template <bool Bf16, bool Short>
-__device__ __forceinline__ void unpack_e2m1(std::uint32_t w, std::uint32_t pair, int half,
-                                            std::uint32_t* h) {
-  const std::uint32_t scale = broadcast_half<Bf16>(pair, half);
-  if constexpr (Bf16 && !Short) {
-    h[0] = multiply2<true>(((w << 12) & 0x80008000u) | ((w << 6) & 0x01C001C0u), scale);
-    h[1] = multiply2<true>(((w << 8) & 0x80008000u) | ((w << 2) & 0x01C001C0u), scale);
-    h[2] = multiply2<true>(((w << 4) & 0x80008000u) | ((w >> 2) & 0x01C001C0u), scale);
-    h[3] = multiply2<true>((w & 0x80008000u) | ((w >> 6) & 0x01C001C0u), scale);
-  } else if constexpr (Bf16) {
-    // As below, with s to bit 15 and mmm to bits 8..6 of a half.
-    const std::uint32_t v = w >> 8;
-    const auto place = [](std::uint32_t codes, std::uint32_t up) {
-      return (codes * up + 0x7E007E00u) & 0x81C081C0u;
-    };
-    h[0] = multiply2<true>(place(w & 0x000F000Fu, kUp[3]), scale);  // elements 0, 4
-    h[1] = multiply2<true>(place(w & 0x00F000F0u, kUp[4]), scale);  // 1, 5
-    h[2] = multiply2<true>(place(v & 0x000F000Fu, kUp[3]), scale);  // 2, 6
-    h[3] = multiply2<true>(place(v & 0x00F000F0u, kUp[4]), scale);  // 3, 7
-  } else {
-    // A code n = smmm at bits 4..1 of a byte: adding 0x70 carries s from bit 4 to bit 7 and leaves
-    // rubbish in bits 6..4 only, which the mask drops. As multiplications and additions, that is,
-    // not on the pipe that logic uses.
-    const std::uint32_t even = w & 0x0F0F0F0Fu;
-    std::uint32_t low, high;
-    if constexpr (Short) {
-      // Odd codes, already in the upper halves of their bytes: to the right with an addition is one
-      // instruction (LEA.HI). Both directions by one product of 64 bits would be an instruction
-      // less, and slower: it keeps the multiplier for four cycles or more.
-      const std::uint32_t odd = w & 0xF0F0F0F0u;
-      low = odd * kUp[2] + 0x70007000u;
-      high = (odd >> 3) + 0x70007000u;
-    } else {
-      const std::uint32_t odd = (w >> 4) & 0x0F0F0F0Fu;
-      low = odd * kUp[0] + 0x70707000u, high = odd * kUp[1] + 0x70707070u;
-    }
-    h[0] = multiply2<false>((even * kUp[0] + 0x70707000u) & 0x8E008E00u, scale);  // elements 0, 4
-    h[1] = multiply2<false>((even * kUp[1] + 0x70707070u) & 0x8E008E00u, scale);  // 2, 6
-    h[2] = multiply2<false>(low & 0x8E008E00u, scale);                            // 1, 5
-    h[3] = multiply2<false>(high & 0x8E008E00u, scale);                           // 3, 7
-  }
 }
 
 // Two e4m3 bytes (bits 0..15) as fp16x2 by bit arithmetic.
@@ -151,6 +59,8 @@ struct Operands {
   static constexpr int kKeyLoads =
       static_cast<int>(bits_per_element(K)) / 4;  // 16-byte loads: 1, 2, 4
   static constexpr bool kKeyScales = K == Element::e2m1, kQueryScales = Q == Element::e2m1;
+  static constexpr bool kLooksUp =
+      A::kLooksUp && kKeyScales;  // where there is time to fill a table
   static constexpr float kRepairOne = kBf16 ? 256.0f : 16384.0f;
   static constexpr float kRepair =
       (kKeyScales ? kRepairOne : 1.0f) * (kQueryScales ? kRepairOne : 1.0f);
@@ -178,10 +88,11 @@ struct Operands {
   }
 
   // Registers 4i..4i+3 (k-steps 2i and 2i+1) of a key row.
-  template <bool Short = true>
-  static __device__ __forceinline__ void quarter(const Raw& raw, Scale s, int i, std::uint32_t* h) {
+  template <class Unpack>
+  static __device__ __forceinline__ void quarter(const Unpack& by, const Raw& raw, Scale s, int i,
+                                                 std::uint32_t* h) {
     if constexpr (K == Element::e2m1) {
-      unpack_e2m1<kBf16, Short>(word_of(raw.v[0], i), s, i / 2, h);
+      by.template unpack<kBf16>(word_of(raw.v[0], i), s, i / 2, h);
     } else if constexpr (K == Element::e4m3) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
@@ -194,9 +105,11 @@ struct Operands {
       h[0] = raw.v[i].x, h[1] = raw.v[i].y, h[2] = raw.v[i].z, h[3] = raw.v[i].w;
     }
   }
-  static __device__ __forceinline__ void fragment(const Raw& raw, Scale s, std::uint32_t (&h)[16]) {
+  template <class Unpack = ByArithmetic<false>>
+  static __device__ __forceinline__ void fragment(const Raw& raw, Scale s, std::uint32_t (&h)[16],
+                                                  const Unpack& by = {}) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) quarter<false>(raw, s, i, h + 4 * i);
+    for (int i = 0; i < 4; ++i) quarter(by, raw, s, i, h + 4 * i);
   }
 
   // What a lane loads of a query row, and what it makes of that: apart, so that a kernel can have
@@ -230,8 +143,10 @@ struct Operands {
     }
     return raw;
   }
+  template <class Unpack = ByArithmetic<false>>
   static __device__ __forceinline__ void unpack_query(const RawQuery& raw, int c,
-                                                      std::uint32_t (&h)[16]) {
+                                                      std::uint32_t (&h)[16],
+                                                      const Unpack& by = {}) {
     if constexpr (Q == K) {
       Raw same;
 #pragma unroll
@@ -242,7 +157,7 @@ struct Operands {
         const std::uint32_t words[2] = {word, word};
         scales(words, c, s);
       }
-      fragment(same, s[0], h);
+      fragment(same, s[0], h, by);
     } else {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -250,11 +165,7 @@ struct Operands {
         if constexpr (K != Element::e2m1) {
           h[4 * i] = v.x, h[4 * i + 1] = v.y, h[4 * i + 2] = v.z, h[4 * i + 3] = v.w;
         } else {
-          constexpr int kSecond = kBf16 ? 1 : 2, kThird = kBf16 ? 2 : 1;
-          h[4 * i] = permute_bytes(v.x, v.z, 0x5410);
-          h[4 * i + kSecond] = permute_bytes(v.x, v.z, 0x7632);
-          h[4 * i + kThird] = permute_bytes(v.y, v.w, 0x5410);
-          h[4 * i + 3] = permute_bytes(v.y, v.w, 0x7632);
+          by.place(v, h + 4 * i);
         }
       }
     }

@@ -33,10 +33,11 @@ ScoreEntry register_entry(const ScoreKernel& k) {
       if (k.tile.rows == 16) return {score_cells<Ops, 2>};
     return {score_cells<Ops, 1>};
   }
-  if (k.tile.rows == 8) return {score_stream<Ops, 1>};
+  constexpr int kTable = Ops::kLooksUp ? ByTable::kBytes : 0;
+  if (k.tile.rows == 8) return {score_stream<Ops, 1>, kTable};
   if constexpr (Ops::kKeyScales)
-    if (k.tile.rows == 16) return {score_stream<Ops, 2>};
-  return {score_stream<Ops, 4>};
+    if (k.tile.rows == 16) return {score_stream<Ops, 2>, kTable};
+  return {score_stream<Ops, 4>, kTable};
 }
 
 // Calls entry.operator()<Operands<A, Q, K>>() for the problem's pair of types.

@@ -49,11 +49,11 @@ __device__ __forceinline__ void clear(Maxima<Tiles>& m) {
 }
 
 // Groups of 16 keys against all rows, their k-steps side by side.
-template <class Ops, int Tiles, int Groups>
+template <class Ops, int Tiles, int Groups, class Unpack = ByArithmetic<true>>
 __device__ __forceinline__ void multiply(const typename Ops::Raw (*raw)[2],
                                          const typename Ops::Scale (*scale)[2],
                                          const QueryFragments<Tiles>& q,
-                                         float (&d)[Groups][Tiles][4]) {
+                                         float (&d)[Groups][Tiles][4], const Unpack& by = {}) {
 #pragma unroll
   for (int g = 0; g < Groups; ++g)
 #pragma unroll
@@ -65,8 +65,8 @@ __device__ __forceinline__ void multiply(const typename Ops::Raw (*raw)[2],
 #pragma unroll
     for (int g = 0; g < Groups; ++g) {
       std::uint32_t x[4], y[4];
-      Ops::quarter(raw[g][0], scale[g][0], i, x);
-      Ops::quarter(raw[g][1], scale[g][1], i, y);
+      Ops::quarter(by, raw[g][0], scale[g][0], i, x);
+      Ops::quarter(by, raw[g][1], scale[g][1], i, y);
 #pragma unroll
       for (int s = 0; s < 2; ++s)
 #pragma unroll

@@ -15,6 +15,7 @@ namespace kvscout::sm120 {
 
 struct Atom {
   static constexpr bool kConvertsE4m3 = true;
+  static constexpr bool kLooksUp = false;
 };
 
 // d += A * B for 16 keys, 8 query rows and 64 elements, operands as in maps.h. A GPU before SM120,

@@ -5,6 +5,7 @@ namespace kvscout::sm80 {
 
 struct Atom {
   static constexpr bool kConvertsE4m3 = false;
+  static constexpr bool kLooksUp = false;
 };
 
 }  // namespace kvscout::sm80

@@ -5,6 +5,7 @@ namespace kvscout::sm89 {
 
 struct Atom {
   static constexpr bool kConvertsE4m3 = true;
+  static constexpr bool kLooksUp = false;
 };
 
 }  // namespace kvscout::sm89

@@ -5,6 +5,7 @@ namespace kvscout::sm90 {
 
 struct Atom {
   static constexpr bool kConvertsE4m3 = true;
+  static constexpr bool kLooksUp = true;  // see unpack.cuh
 };
 
 }  // namespace kvscout::sm90

@@ -195,7 +195,7 @@ __device__ __forceinline__ void prepare_keys(const ScoreParams& p, const WorkLis
         std::uint32_t x[16];
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          Ops::template quarter<Ops::kBf16>(raw[u], scales[u % 2], i, x + 4 * i);
+          Ops::quarter(cuda::ByArithmetic<Ops::kBf16>{}, raw[u], scales[u % 2], i, x + 4 * i);
 #pragma unroll
         for (int i = 0; i < 4; ++i)  // registers 4i.., k = 32i..
           store_matrices((i % 2 ? at ^ 64 : at) + i / 2 * (kBlock * 128) + more_rows(u) * 128,
