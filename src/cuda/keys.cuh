@@ -23,6 +23,16 @@ __device__ __forceinline__ uint4 load_streaming(const std::uint8_t* address) {
   return v;
 }
 
+// The same where `wanted`, without a branch.
+__device__ __forceinline__ void load_streaming_if(bool wanted, const std::uint8_t* address,
+                                                  uint4& v) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.u32 p, %5, 0;"
+      " @p ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+      : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+      : "l"(address), "r"(static_cast<unsigned>(wanted)));
+}
+
 // Copies into shared memory that go on while the lane works; groups of them complete in order.
 template <int Bytes>
 __device__ __forceinline__ void copy_async(void* shared, const std::uint8_t* global) {

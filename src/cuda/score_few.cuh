@@ -15,16 +15,16 @@ inline constexpr int kFewBlocks = Warps / kFewShare;
 
 // By a whole block of threads, whose run of the line of work is `run`. One pass.
 template <class Ops, int Tiles, int Warps, class List>
-__device__ __forceinline__ void score_few(const ScoreParams& p, const List& list, const Run& run,
-                                          float scale) {
+__device__ __forceinline__ void score_few(const ScoreParams& p, const List& list, const Run& run) {
   constexpr int kRows = Tiles * 8, kEach = kFewGroups, kShare = kFewShare;
   __shared__ float parts[Warps][kRows];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, part = warp % kShare;
   const std::int64_t at = run.begin + warp / kShare;
   Segment s;
   HeadChunk heads{};
+  float scale = 1;
   if (at < run.end) {
-    s = list.seek(at);
+    s = list.first(at);
     heads = head_chunk(p, s.unit, 0);
     const int block = block_of(p, s.column), first = row_of_group(part * kEach);
     const std::int32_t page = page_id(p, s.rows.b, block);
@@ -42,6 +42,7 @@ __device__ __forceinline__ void score_few(const ScoreParams& p, const List& list
         load_scale_words<Ops, true>(p, k, first + row_of_group(j), lane, word[j]);
         load_group<Ops, true>(p, k, first + row_of_group(j), lane, raw[j]);
       }
+    scale = global_scale(p);
     QueryFragments<Tiles> q;
 #pragma unroll
     for (int t = 0; t < Tiles; ++t) Ops::unpack_query(queries[t], lane % 4, q[t]);

@@ -11,6 +11,8 @@
 // every instruction in the inner loop counts (docs/numbers.md).
 #pragma once
 
+#include <type_traits>
+
 #include "cuda/dependent.cuh"
 #include "cuda/score_few.cuh"
 #include "cuda/stream_units.cuh"
@@ -39,38 +41,51 @@ __device__ __forceinline__ void write_block(const ScoreParams& p, Position<Tiles
   }
 }
 
-// The units of here's segment, for one pass. Unit n is part n % kOf of the block of column n / kOf.
+// The units of a share. Unit n is part n % kOf of the block of column n / kOf. First of all the
+// keys are asked for; what else there is to know is put down meanwhile.
 template <class Ops, int Tiles>
-__device__ __forceinline__ void stream_units(const ScoreParams& p, Position<Tiles>& here, int lane,
-                                             bool speaks, int row) {
+__device__ __forceinline__ void stream_units(const ScoreParams& p, const Share& share,
+                                             Position<Tiles>& here, int lane, bool speaks,
+                                             int row) {
   using U = Unit<Ops, Tiles>;
-  const Segment& s = here.segment;
-  int at = here.first, column = s.column;
-  const int end = at + here.units;
+  using Unpack = std::conditional_t<Ops::kLooksUp, ByTable, ByArithmetic<true>>;
+  // Unsigned, so that a remainder is a mask.
+  unsigned at = share.first;
+  int column = share.segment.column;
+  const unsigned end = at + share.units;
   unsigned next = 0;  // the index of the block after the one in `from`
   Source from;
-  const auto look_up = [&](int c) {
+  const auto look_up = [&](const Share& s, int c) {
     next = block_of(p, c);
-    if (p.paged) next = __ldg(here.table + static_cast<int>(next) * p.table_column_stride);
+    if (p.paged) next = __ldg(s.table + static_cast<int>(next) * p.table_column_stride);
   };
-  const auto enter = [&](int c) {
+  const auto enter = [&](const Share& s, int c) {
     from.block = block_of(p, c);
     from.exists = !p.paged || next < static_cast<unsigned>(p.pages);
-    from.dense = p.k_token_stride == U::kRowBytes && last_row(p, here, from.block) == kBlock - 1;
-    from.keys = here.keys + next * here.key_stride + lane / 4 * p.k_token_stride + lane % 4 * 16;
-    from.scales = here.scales + std::uint64_t{next} * here.scale_stride +
+    from.dense = p.k_token_stride == U::kRowBytes && last_row(p, s, from.block) == kBlock - 1;
+    from.keys = s.keys + next * s.key_stride + lane / 4 * p.k_token_stride + lane % 4 * 16;
+    from.scales = s.scales + std::uint64_t{next} * s.scale_stride +
                   (lane % 4 / 2 * scale_layout::kSecondHalf + (p.paged ? lane / 4 * 16 : 0));
-    if ((c + 1 - s.column) * U::kOf < end) look_up(c + 1);
+    if (static_cast<unsigned>(c + 1 - s.segment.column) * U::kOf < end) look_up(s, c + 1);
   };
 
+  look_up(share, column);
+  typename Ops::RawQuery queries[Tiles];
+#pragma unroll
+  for (int t = 0; t < Tiles; ++t)
+    queries[t] = fetch_query<Ops, true>(p, share.segment, share.heads,
+                                        place_of_row(p.tile, t * 8 + lane / 4), lane % 4);
+  if (lane == 0) static_cast<Share&>(here) = share;
+  __syncwarp();
+  const Segment& s = here.segment;
   typename Ops::Raw raw[U::kGroupsOf][2];
   std::uint32_t word[4][2];
-  look_up(column);
-  enter(column);
+  enter(here, column);
   if (from.exists) {
-    if constexpr (Ops::kKeyScales) load_words<Ops>(p, here, from, at, lane, word);
+    if constexpr (Ops::kKeyScales) load_words<Ops, Tiles>(p, here, from, at % U::kOf, lane, word);
 #pragma unroll
-    for (int i = 0; i < U::kSteps; ++i) load_step<Ops, Tiles>(p, here, from, at, i, lane, raw);
+    for (int i = 0; i < U::kSteps; ++i)
+      load_step<Ops, Tiles>(p, here, from, at % U::kOf, i, lane, raw);
   } else {  // what is multiplied then does not count
 #pragma unroll
     for (auto& group : raw)
@@ -78,49 +93,76 @@ __device__ __forceinline__ void stream_units(const ScoreParams& p, Position<Tile
 #pragma unroll
     for (auto& group : word) group[0] = group[1] = 0;
   }
-  QueryFragments<Tiles> q;
-  load_queries<Ops, Tiles, true>(p, s, here.heads, lane, q);
+  if (lane == 0) here.scale = global_scale(p);
   for (int n = lane; n < Tiles * 8; n += 32)
     here.limits[n] = s.rows.limit(s.first + place_of_row(p.tile, n).token, p.lengths.causal);
   __syncwarp();
   if (speaks) here.targets[row] = row_target(p, s, here.heads, row);
+  const Unpack by;
+  QueryFragments<Tiles> q;
+#pragma unroll
+  for (int t = 0; t < Tiles; ++t) Ops::unpack_query(queries[t], lane % 4, q[t], by);
+  // As loaded, 16-bit queries lie in fours of registers, and the assembler would copy them into
+  // pairs for each product (48 of 650 instructions a unit). A shuffle hides where they come from.
+  if constexpr (Ops::kLooksUp && !Ops::kQueryScales)
+#pragma unroll
+    for (auto& fragment : q)
+#pragma unroll
+      for (std::uint32_t& x : fragment) x = __shfl_sync(kAllLanes, x, lane);
 
   Maxima<Tiles> m;
   clear<Tiles>(m);
 #pragma unroll 1
   for (;; ++at) {
     const bool exists = from.exists, more = at + 1 < end;
-    const int u = at % U::kOf, next_u = (at + 1) % U::kOf, block = block_of(p, column);
+    const int u = static_cast<int>(at % U::kOf), next_u = static_cast<int>((at + 1) % U::kOf),
+              block = block_of(p, column);
     typename Ops::Scale scale[4][2] = {};
     if constexpr (Ops::kKeyScales)
 #pragma unroll
       for (int g = 0; g < 4; ++g) Ops::scales(word[g], lane % 4, scale[g]);
-    if (more && next_u == 0) enter(column + 1);
+    if (more && next_u == 0) enter(here, column + 1);
     const bool loads = more && from.exists;
     if constexpr (Ops::kKeyScales)
-      if (loads) load_words<Ops>(p, here, from, next_u, lane, word);
+      if (loads) load_words<Ops, Tiles>(p, here, from, next_u, lane, word);
     const bool masked = block * kBlock > here.seen_by_all - kBlock;
-#pragma unroll
-    for (int i = 0; i < U::kSteps; ++i) {
+    const auto step = [&](int i, auto mask, auto load) {
       float d[U::kStep][Tiles][4];
-      multiply<Ops, Tiles, U::kStep>(raw + i * U::kStep, scale + i * U::kStep, q, d);
-      if (__builtin_expect(masked, 0)) {
-        const int first = U::row(u, i * U::kStep) + lane / 4 + block * kBlock;
-#pragma unroll
-        for (int t = 0; t < Tiles; ++t)
-#pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            const int visible = here.limits[t * 8 + lane % 4 * 2 + e] - first;
-#pragma unroll
-            for (int g = 0; g < U::kStep; ++g) {
-              if (g * 32 >= visible) d[g][t][e] = -INFINITY;
-              if (g * 32 + 8 >= visible) d[g][t][2 + e] = -INFINITY;
-            }
-          }
-      }
+      multiply<Ops, Tiles, U::kStep>(raw + i * U::kStep, scale + i * U::kStep, q, d, by);
+      mask(i, d);
 #pragma unroll
       for (int g = 0; g < U::kStep; ++g) raise<Tiles>(m, d[g]);
-      if (loads) load_step<Ops, Tiles>(p, here, from, next_u, i, lane, raw);
+      load(i);
+    };
+    if (__builtin_expect(!masked && from.dense, 1)) {
+      // Without a branch, so that the steps overlap.
+      const std::uint8_t* rows = from.keys + U::row(next_u, 0) * U::kRowBytes;
+#pragma unroll
+      for (int i = 0; i < U::kSteps; ++i)
+        step(
+            i, [](auto&&...) {}, [&](int j) { load_dense<Ops, Tiles>(loads, rows, j, raw); });
+    } else {
+#pragma unroll
+      for (int i = 0; i < U::kSteps; ++i)
+        step(
+            i,
+            [&](int j, float(&d)[U::kStep][Tiles][4]) {
+              const int first = U::row(u, j * U::kStep) + lane / 4 + block * kBlock;
+#pragma unroll
+              for (int t = 0; t < Tiles; ++t)
+#pragma unroll
+                for (int e = 0; e < 2; ++e) {
+                  const int visible = here.limits[t * 8 + lane % 4 * 2 + e] - first;
+#pragma unroll
+                  for (int g = 0; g < U::kStep; ++g) {
+                    if (g * 32 >= visible) d[g][t][e] = -INFINITY;
+                    if (g * 32 + 8 >= visible) d[g][t][2 + e] = -INFINITY;
+                  }
+                }
+            },
+            [&](int j) {
+              if (loads) load_step<Ops, Tiles>(p, here, from, next_u, j, lane, raw);
+            });
     }
     if (next_u != 0 && more) continue;
 
@@ -136,96 +178,63 @@ __device__ __forceinline__ void stream_units(const ScoreParams& p, Position<Tile
   }
 }
 
-// The segment that a warp goes on with, into its position; called by one lane.
-template <class Ops, int Tiles>
-__device__ __forceinline__ void take_segment(const ScoreParams& p, const Segment& found,
-                                             Position<Tiles>& here) {
-  constexpr int kUnits = Unit<Ops, Tiles>::kOf;
-  here.segment = found;
-  here.first = here.at % kUnits;
-  here.units = least((found.column_end - found.column) * kUnits - here.first, here.end - here.at);
-  here.seen_by_all = found.rows.limit(found.first, p.lengths.causal);
-  if (p.paged) {
-    here.key_stride = p.k_page_stride;
-    here.scale_stride = static_cast<unsigned>(p.scale_page_stride);
-    here.table = p.page_table + found.rows.b * p.table_row_stride;
-  } else {
-    here.key_stride = p.k_token_stride * kBlock;
-    here.scale_stride = p.k_heads * scale_layout::kPageBytes;
-  }
-}
-template <int Tiles>
-__device__ __forceinline__ void take_pass(const ScoreParams& p, int pass, Position<Tiles>& here) {
-  const HeadChunk heads = head_chunk(p, here.segment.unit, pass);
-  here.heads = heads, here.pass = pass;
-  here.keys = p.k + heads.key_head * p.k_head_stride;
-  here.scales = p.k_scale;
-  if (p.paged) {
-    here.scales += heads.key_head * scale_layout::kPageBytes;
-  } else {
-    const std::int64_t begin = here.segment.rows.k_begin;
-    const std::int64_t scale_row = begin * p.k_heads + heads.key_head;
-    here.keys += begin * p.k_token_stride;
-    here.scales += scale_row / kBlock * scale_layout::kPageBytes;
-    here.first_scale = static_cast<unsigned>(scale_row % kBlock);
-  }
-}
-
 template <class Ops, int Tiles>
 __global__ void __launch_bounds__(stream_threads(Tiles * 8), 1)
     score_stream(const __grid_constant__ ScoreParams p) {
   constexpr int kStreamWarps = stream_threads(Tiles * 8) / 32, kUnits = Unit<Ops, Tiles>::kOf;
   warm_constants(p);
+  if constexpr (Ops::kLooksUp) ByTable::fill<Ops::kBf16>();
   wait_for_previous();
   // An early start of the next kernel deals thread blocks to multiprocessors anew. Where a call
   // takes half a millisecond that costs more than it gains: 64 x 131k bf16 keys 532 instead of 526
   // us.
   if constexpr (Ops::kKeyScales) release_next();
-  __shared__ Position<Tiles> positions[kStreamWarps];
+  // As bytes: what lies in shared memory is not constructed.
+  __shared__ alignas(16) std::uint8_t of_positions[kStreamWarps * sizeof(Position<Tiles>)];
+  auto* const positions = reinterpret_cast<Position<Tiles>*>(of_positions);
   __shared__ std::int64_t sums[kStreamWarps][WorkList<true, true>::kSlots];
+  static_assert(!Ops::kLooksUp ||
+                sizeof of_positions + sizeof sums + sizeof(float[kStreamWarps][Tiles * 8]) + 1024 <=
+                    ByTable::kAt);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   Position<Tiles>& here = positions[warp];
   const Segment& s = here.segment;
-  const float scale = global_scale(p);
   const WorkList<true, true> list(p, sums[warp]);
   const Run blocks = run_of(list.total(), blockIdx.x, gridDim.x);
   if (blocks.end - blocks.begin <= kFewBlocks<kStreamWarps> && p.tile.passes == 1) {
-    score_few<Ops, Tiles, kStreamWarps>(p, list, blocks, scale);
+    score_few<Ops, Tiles, kStreamWarps>(p, list, blocks);
     fill_tails(p);
     return;
   }
+  if constexpr (Ops::kLooksUp) __syncthreads();
   // Rows, or tokens where heads fold, are spread over lanes; of the lanes that hold the same one,
   // one speaks.
   const bool speaks = p.folds ? lane < Tiles * 8 : is_speaker<Tiles>(lane);
   const int row = p.folds ? lane : row_of_lane<Tiles>(lane);
-  if (lane == 0) {
-    // Below 2^31: results alone would otherwise fill the memory.
-    const auto units = static_cast<unsigned>(blocks.end - blocks.begin) * kUnits;
-    const unsigned each = units / kStreamWarps, rest = units % kStreamWarps;
-    here.begin = here.at = static_cast<int>(warp * each + min(static_cast<unsigned>(warp), rest));
-    here.end = here.begin + static_cast<int>(each + (warp < rest));
-    here.line = blocks.begin, here.scale = scale;
-  }
-  __syncwarp();
-#pragma unroll 1
-  while (here.at < here.end) {
-    {
-      const Segment found = list.seek(here.line + here.at / kUnits);
-      __syncwarp();
-      if (lane == 0) take_segment<Ops>(p, found, here), take_pass(p, 0, here);
-      __syncwarp();
-    }
+  // Below 2^31: results alone would otherwise fill the memory.
+  const auto units = static_cast<unsigned>(blocks.end - blocks.begin) * kUnits;
+  const unsigned each = units / kStreamWarps, rest = units % kStreamWarps;
+  const int begin = static_cast<int>(warp * each + min(static_cast<unsigned>(warp), rest)),
+            end_of_warp = begin + static_cast<int>(each + (static_cast<unsigned>(warp) < rest));
+  if (lane == 0) here.begin = begin, here.end = end_of_warp, here.line = blocks.begin;
+  if (begin < end_of_warp) {
+    const auto share_of = [&](const Segment& found, int at, int pass) {
+      return Share::of<kUnits>(p, found, at, here.end, pass);
+    };
+    __syncwarp();
+    Share share = share_of(list.first(blocks.begin + begin / kUnits), begin, 0);
 #pragma unroll 1
     for (;;) {
-      stream_units<Ops>(p, here, lane, speaks, row);
-      if (here.pass + 1 >= p.tile.passes) break;
-      __syncwarp();
-      if (lane == 0) take_pass(p, here.pass + 1, here);
+      stream_units<Ops>(p, share, here, lane, speaks, row);
+      if (here.pass + 1 < p.tile.passes) {
+        share = share_of(here.segment, here.at, here.pass + 1);
+      } else {
+        const int at = here.at + here.units;
+        if (at >= here.end) break;
+        share = share_of(list.seek(here.line + at / kUnits), at, 0);
+      }
       __syncwarp();
     }
-    __syncwarp();
-    if (lane == 0) here.at += here.units;
-    __syncwarp();
   }
   fill_tails(p);
 

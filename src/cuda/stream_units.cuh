@@ -21,16 +21,12 @@ struct Unit {
   }
 };
 
-// What a warp is at. In shared memory, so that it takes no registers in the inner loop.
-template <int Tiles>
-struct Position {
+// A warp's share of a segment, for one pass, and where its keys lie.
+struct Share {
   Segment segment;
-  std::int64_t line;  // where the thread block's run of the line of work begins
-  int begin, end;     // the warp's units, counted from the first block of the thread block
-  int at;             // those before it are done
-  int first, units;   // of the segment, counted from the block of its first column
+  int at;            // the first unit, counted from the first block of the thread block
+  int first, units;  // counted from the block of the segment's first column
   int pass;
-  float scale;
   HeadChunk heads;
   // The keys of a block lie at keys + index * key_stride: index is its page, or its number.
   const std::uint8_t *keys, *scales;
@@ -38,6 +34,44 @@ struct Position {
   unsigned scale_stride, first_scale;  // first_scale: flat, the first row's place in its tile
   const std::int32_t* table;
   int seen_by_all;  // keys that every row of the tile sees
+
+  // Of a segment that a warp at unit `at` of its `end` found.
+  template <int kUnits>
+  static __device__ __forceinline__ Share of(const ScoreParams& p, const Segment& found, int at,
+                                             int end, int pass) {
+    Share s;
+    s.segment = found, s.at = at;
+    s.first = at % kUnits;
+    s.units = least((found.column_end - found.column) * kUnits - s.first, end - at);
+    s.pass = pass, s.heads = head_chunk(p, found.unit, pass);
+    s.keys = p.k + s.heads.key_head * p.k_head_stride;
+    s.scales = p.k_scale;
+    s.first_scale = 0, s.table = nullptr;
+    if (p.paged) {
+      s.scales += s.heads.key_head * scale_layout::kPageBytes;
+      s.key_stride = p.k_page_stride;
+      s.scale_stride = static_cast<unsigned>(p.scale_page_stride);
+      s.table = p.page_table + found.rows.b * p.table_row_stride;
+    } else {
+      const std::int64_t begin = found.rows.k_begin;
+      const std::int64_t scale_row = begin * p.k_heads + s.heads.key_head;
+      s.keys += begin * p.k_token_stride;
+      s.scales += scale_row / kBlock * scale_layout::kPageBytes;
+      s.first_scale = static_cast<unsigned>(scale_row % kBlock);
+      s.key_stride = p.k_token_stride * kBlock;
+      s.scale_stride = p.k_heads * scale_layout::kPageBytes;
+    }
+    s.seen_by_all = found.rows.limit(found.first, p.lengths.causal);
+    return s;
+  }
+};
+
+// What a warp is at. In shared memory, so that it takes no registers in the inner loop.
+template <int Tiles>
+struct Position : Share {
+  std::int64_t line;  // where the thread block's run of the line of work begins
+  int begin, end;     // the warp's units, counted from the first block of the thread block
+  float scale;
   // By row (by token where heads fold): keys that are seen; the warp's share of a block that an
   // earlier warp began, and of one that a later warp goes on with; rows on the way to a fold.
   int limits[Tiles * 8];
@@ -54,15 +88,13 @@ struct Source {
 };
 
 // The last row of a block that may be read.
-template <int Tiles>
-__device__ __forceinline__ int last_row(const ScoreParams& p, const Position<Tiles>& here,
-                                        int block) {
+__device__ __forceinline__ int last_row(const ScoreParams& p, const Share& here, int block) {
   return p.paged ? kBlock - 1 : least(here.segment.rows.k_count - block * kBlock, kBlock) - 1;
 }
 
 // The scales of a unit, by groups of 16 keys: a lane's words of rows r and r + 8.
 template <class Ops, int Tiles>
-__device__ __forceinline__ void load_words(const ScoreParams& p, const Position<Tiles>& here,
+__device__ __forceinline__ void load_words(const ScoreParams& p, const Share& here,
                                            const Source& from, int u, int lane,
                                            std::uint32_t (&word)[4][2]) {
   if (__builtin_expect(p.paged, 1)) {
@@ -85,9 +117,23 @@ __device__ __forceinline__ void load_words(const ScoreParams& p, const Position<
     }
 }
 
+// The keys of one step of a unit whose rows lie one after the other; nothing if not `wanted`.
+template <class Ops, int Tiles>
+__device__ __forceinline__ void load_dense(bool wanted, const std::uint8_t* rows, int step,
+                                           typename Ops::Raw (*raw)[2]) {
+  using U = Unit<Ops, Tiles>;
+#pragma unroll
+  for (int g = step * U::kStep; g < (step + 1) * U::kStep; ++g)
+#pragma unroll
+    for (int h = 0; h < 2; ++h)
+#pragma unroll
+      for (int i = 0; i < Ops::kKeyLoads; ++i)
+        load_streaming_if(wanted, rows + (32 * g + 8 * h) * U::kRowBytes + 64 * i, raw[g][h].v[i]);
+}
+
 // The keys of one step of a unit. Rows past the last are read as the last.
 template <class Ops, int Tiles>
-__device__ __forceinline__ void load_step(const ScoreParams& p, const Position<Tiles>& here,
+__device__ __forceinline__ void load_step(const ScoreParams& p, const Share& here,
                                           const Source& from, int u, int step, int lane,
                                           typename Ops::Raw (*raw)[2]) {
   using U = Unit<Ops, Tiles>;

@@ -61,16 +61,34 @@ class WorkList {
 
   __device__ std::int64_t total() const {
     const int batch = p_.lengths.batch;
+    if constexpr (Alone) return __shfl_sync(kAllLanes, through_, batch > 1 ? 31 : 0);
     if (of_tiles()) return sums_[31] * p_.tile.units;
     return sums_[batch <= 32 ? max(batch - 1, 0) : kSlots - 1];
+  }
+
+  // What seek(x) finds, from what the lanes still know of the adding up: every call of the
+  // streaming schedule waits for its first segment.
+  __device__ __forceinline__ Segment first(std::int64_t x) const {
+    static_assert(Alone);
+    const unsigned beyond = __ballot_sync(kAllLanes, through_ > x);
+    const int slot = p_.lengths.batch > 1 ? __ffs(beyond) - 1 : 0;
+    if (slot) x -= __shfl_sync(kAllLanes, through_, slot - 1);
+    if (requests_a_slot() > 1) return within_slot(slot, x);
+    Rows r;
+    const auto of_slot = [&](int n) { return __shfl_sync(kAllLanes, n, slot); };
+    r.b = slot;
+    r.q_begin = of_slot(rows_.q_begin), r.q_end = of_slot(rows_.q_end);
+    r.tokens = of_slot(rows_.tokens), r.begin = of_slot(rows_.begin), r.end = of_slot(rows_.end);
+    r.k_begin = of_slot(rows_.k_begin), r.k_count = of_slot(rows_.k_count);
+    r.visible = of_slot(rows_.visible);
+    return within(r, x);
   }
 
   // The segment that position x < total() of the line lies in, from x to the end of its tile.
   // Collective over a warp; the same for all lanes.
   __device__ __forceinline__ Segment seek(std::int64_t x) const {
-    int b = 0;
+    int slot = 0;
     if (p_.lengths.batch > 1) {
-      int slot = 0;
 #pragma unroll
       for (int width = p_.lengths.batch <= 32 ? 1 : kSlots / 32; width; width /= 4) {
         const int entry = slot + (lane_ + 1) * width - 1;
@@ -78,15 +96,8 @@ class WorkList {
         slot += (__ffs(__ballot_sync(kAllLanes, beyond)) - 1) * width;
       }
       if (slot) x -= sums_[slot - 1];
-      b = slot * requests_a_slot();
-#pragma unroll 1
-      for (int i = 1; i < requests_a_slot(); ++i, ++b) {
-        const std::int64_t cost = __shfl_sync(kAllLanes, cost_of(b, lane_ == 0), 0);
-        if (x < cost) break;
-        x -= cost;
-      }
     }
-    return within(b, x);
+    return within_slot(slot, x);
   }
 
   // The segment behind that one, of the same request and unit, if that has more tiles: without a
@@ -126,26 +137,42 @@ class WorkList {
       return;
     }
     const int each = requests_a_slot();
-#pragma unroll(Alone ? 4 : 1)
-    for (int i = 0; i < each; ++i)
-      sum += cost_of(slot * each + i, slot * each + i < p_.lengths.batch);
-    sums_[slot] = p_.lengths.batch > 1 ? warp_inclusive_sum(sum, lane_) : sum;
+#pragma unroll 1
+    for (int i = 0; i < each; ++i) {
+      const int b = slot * each + i;
+      rows_ = {};
+      if (b < p_.lengths.batch) rows_ = rows_of(p_, b);
+      sum += cost_of(rows_);
+    }
+    through_ = p_.lengths.batch > 1 ? warp_inclusive_sum(sum, lane_) : sum;
+    sums_[slot] = through_;
+  }
+
+  // Position x of a slot's requests.
+  __device__ __forceinline__ Segment within_slot(int slot, std::int64_t x) const {
+    int b = slot * requests_a_slot();
+#pragma unroll 1
+    for (int i = 1; i < requests_a_slot(); ++i, ++b) {
+      const std::int64_t cost =
+          __shfl_sync(kAllLanes, cost_of(lane_ == 0 ? rows_of(p_, b) : Rows{}), 0);
+      if (x < cost) break;
+      x -= cost;
+    }
+    return within(of_tiles() ? only().rows : rows_of(p_, b), x);
   }
 
   __device__ int requests_a_slot() const { return (p_.lengths.batch + kSlots - 1) / kSlots; }
 
-  // Columns of request b, all tiles and units. Collective over a warp; each lane has its own b.
-  __device__ __forceinline__ std::int64_t cost_of(int b, bool exists) const {
+  // Columns of a request, all tiles and units. Collective over a warp; each lane has its own.
+  __device__ __forceinline__ std::int64_t cost_of(const Rows& r) const {
     std::int64_t cost = 0;
-    Rows r;
-    if (exists) r = rows_of(p_, b);
     const int tiles = tiles_of(p_, r);
     const bool level = Level || !p_.lengths.causal || tiles <= 1;
     if (level && tiles) cost = static_cast<std::int64_t>(cost_of_tile(r, tiles - 1)) * tiles;
     if constexpr (!Level)
       for (unsigned left = __ballot_sync(kAllLanes, !level); left; left &= left - 1) {
         const int owner = __ffs(left) - 1;
-        const std::int64_t sum = cost_of_all_tiles(rows_of(p_, __shfl_sync(kAllLanes, b, owner)));
+        const std::int64_t sum = cost_of_all_tiles(rows_of(p_, __shfl_sync(kAllLanes, r.b, owner)));
         if (lane_ == owner) cost = sum;
       }
     return cost * p_.tile.units;
@@ -165,9 +192,9 @@ class WorkList {
     return __shfl_sync(kAllLanes, warp_inclusive_sum(sum, lane_), 31);
   }
 
-  __device__ __forceinline__ Segment within(int b, std::int64_t x) const {
+  __device__ __forceinline__ Segment within(const Rows& rows, std::int64_t x) const {
     Segment s;
-    s.rows = of_tiles() ? only().rows : rows_of(p_, b);
+    s.rows = rows;
     const int tiles = of_tiles() ? only().tiles : tiles_of(p_, s.rows);
     int t = 0;
     int cost;  // of the tile
@@ -217,6 +244,8 @@ class WorkList {
   const ScoreParams& p_;
   std::int64_t* sums_;
   int lane_ = 0;
+  Rows rows_;  // of the lane's last request
+  std::int64_t through_ = 0;
 };
 
 }  // namespace kvscout::cuda
