@@ -70,8 +70,12 @@ for folder in sm80 sm89 sm90 sm120; do
     "$cuobjdump" --dump-sass "$object" >"$sass/$folder.$source"
     known=$known_stack
     [ "$source" != score_fp4 ] || known=none
-    # 16 rows: what a lane needs once a block of keys.
-    [[ $folder != sm8? ]] || known+='|score_stream.*Li2E'
+    # What a lane needs once a block of keys or once a segment, since whole units run without a branch. (On SM90 8
+    # bytes; sm120 has this schedule for 16-bit and 8-bit queries only.)
+    case $folder in
+      sm120) known+='|score_stream' ;;
+      *) known+='|score_stream.*Li2E' ;;
+    esac
     "$cuobjdump" --dump-resource-usage "$object" 2>&1 |
       awk -v known="$known" -v most="$most_stack" '
         /Function / { name = $2 }
