@@ -117,18 +117,26 @@ __device__ __forceinline__ void load_words(const ScoreParams& p, const Share& he
     }
 }
 
-// The keys of one step of a unit whose rows lie one after the other; nothing if not `wanted`.
-template <class Ops, int Tiles>
-__device__ __forceinline__ void load_dense(bool wanted, const std::uint8_t* rows, int step,
-                                           typename Ops::Raw (*raw)[2]) {
+// The 16-byte parts of a step's keys that a lane loads: load(part, its row, its first byte in
+// that), rows being counted from the lane's first of the unit.
+template <class Ops, int Tiles, class Load>
+__device__ __forceinline__ void for_parts(int step, typename Ops::Raw (*raw)[2], Load load) {
   using U = Unit<Ops, Tiles>;
 #pragma unroll
   for (int g = step * U::kStep; g < (step + 1) * U::kStep; ++g)
 #pragma unroll
     for (int h = 0; h < 2; ++h)
 #pragma unroll
-      for (int i = 0; i < Ops::kKeyLoads; ++i)
-        load_streaming_if(wanted, rows + (32 * g + 8 * h) * U::kRowBytes + 64 * i, raw[g][h].v[i]);
+      for (int i = 0; i < Ops::kKeyLoads; ++i) load(raw[g][h].v[i], 32 * g + 8 * h, 64 * i);
+}
+
+// The keys of one step of a unit whose rows lie one after the other; nothing if not `wanted`.
+template <class Ops, int Tiles>
+__device__ __forceinline__ void load_dense(bool wanted, const std::uint8_t* rows, int step,
+                                           typename Ops::Raw (*raw)[2]) {
+  for_parts<Ops, Tiles>(step, raw, [&](uint4& v, int row, int byte) {
+    load_streaming_if(wanted, rows + row * Unit<Ops, Tiles>::kRowBytes + byte, v);
+  });
 }
 
 // The keys of one step of a unit. Rows past the last are read as the last.
@@ -137,22 +145,17 @@ __device__ __forceinline__ void load_step(const ScoreParams& p, const Share& her
                                           const Source& from, int u, int step, int lane,
                                           typename Ops::Raw (*raw)[2]) {
   using U = Unit<Ops, Tiles>;
-  const auto load = [&](auto row_at) {
-#pragma unroll
-    for (int g = step * U::kStep; g < (step + 1) * U::kStep; ++g)
-#pragma unroll
-      for (int h = 0; h < 2; ++h)
-#pragma unroll
-        for (int i = 0; i < Ops::kKeyLoads; ++i)
-          raw[g][h].v[i] = load_streaming(row_at(32 * g + 8 * h) + 64 * i);
-  };
   if (__builtin_expect(from.dense, 1)) {
-    const std::uint8_t* row = from.keys + U::row(u, 0) * U::kRowBytes;
-    load([&](int n) { return row + n * U::kRowBytes; });
+    const std::uint8_t* rows = from.keys + U::row(u, 0) * U::kRowBytes;
+    for_parts<Ops, Tiles>(step, raw, [&](uint4& v, int row, int byte) {
+      v = load_streaming(rows + row * U::kRowBytes + byte);
+    });
   } else {
     const int own = lane / 4, last = last_row(p, here, from.block) - own;
     const std::int64_t stride = static_cast<int>(p.k_token_stride);
-    load([&](int n) { return from.keys + least(U::row(u, 0) + n, last) * stride; });
+    for_parts<Ops, Tiles>(step, raw, [&](uint4& v, int row, int byte) {
+      v = load_streaming(from.keys + least(U::row(u, 0) + row, last) * stride + byte);
+    });
   }
 }
 
