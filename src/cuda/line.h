@@ -9,8 +9,8 @@
 
 namespace kvscout::cuda {
 
-// What taking up a tile costs (seeking, loading queries, filling the pipe), in columns.
-// Causal 8192 x 8192 on an H200: 64.7 to 67.0 us with 4, 62.9 to 63.0 with 3, 61.8 to 64.4 with 2.
+// What taking up a tile costs (seeking, loading queries, filling the pipe), in columns, unless a
+// schedule says otherwise (sm90/warpgroup_shared.cuh, on an early state of which this was found).
 inline constexpr int kSetup = 3;
 
 // Columns n of blocks start + n*step.

@@ -41,6 +41,24 @@ __device__ __forceinline__ void write_block(const ScoreParams& p, Position<Tiles
   }
 }
 
+// Hides keys that rows do not see, of a step whose first key is the lane's `first`. `limits`: of
+// the tile's rows.
+template <class Ops, int Tiles>
+__device__ __forceinline__ void mask_step(const int* limits, int first, int lane,
+                                          float (&d)[Unit<Ops, Tiles>::kStep][Tiles][4]) {
+#pragma unroll
+  for (int t = 0; t < Tiles; ++t)
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int visible = limits[t * 8 + lane % 4 * 2 + e] - first;
+#pragma unroll
+      for (int g = 0; g < Unit<Ops, Tiles>::kStep; ++g) {
+        if (g * 32 >= visible) d[g][t][e] = -INFINITY;
+        if (g * 32 + 8 >= visible) d[g][t][2 + e] = -INFINITY;
+      }
+    }
+}
+
 // The units of a share. Unit n is part n % kOf of the block of column n / kOf. First of all the
 // keys are asked for; what else there is to know is put down meanwhile.
 template <class Ops, int Tiles>
@@ -147,18 +165,8 @@ __device__ __forceinline__ void stream_units(const ScoreParams& p, const Share& 
         step(
             i,
             [&](int j, float(&d)[U::kStep][Tiles][4]) {
-              const int first = U::row(u, j * U::kStep) + lane / 4 + block * kBlock;
-#pragma unroll
-              for (int t = 0; t < Tiles; ++t)
-#pragma unroll
-                for (int e = 0; e < 2; ++e) {
-                  const int visible = here.limits[t * 8 + lane % 4 * 2 + e] - first;
-#pragma unroll
-                  for (int g = 0; g < U::kStep; ++g) {
-                    if (g * 32 >= visible) d[g][t][e] = -INFINITY;
-                    if (g * 32 + 8 >= visible) d[g][t][2 + e] = -INFINITY;
-                  }
-                }
+              mask_step<Ops, Tiles>(here.limits,
+                                    U::row(u, j * U::kStep) + lane / 4 + block * kBlock, lane, d);
             },
             [&](int j) {
               if (loads) load_step<Ops, Tiles>(p, here, from, next_u, j, lane, raw);
