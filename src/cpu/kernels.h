@@ -77,8 +77,7 @@ struct Kernels {
   const char* name;
   int lanes;
   Route nvfp4;                     // e2m1 x e2m1: exact integers
-  Route grouped;                   // bf16/f16 x e2m1: float32, partial sums are the groups
-  Route interleaved;               // bf16/f16/e4m3 keys: float32, eight interleaved partial sums
+  Route floats;                    // all other types: float32
   ScoreKeys score_keys = nullptr;  // e2m1 x e2m1, keys with 128 readable rows
   std::size_t row_bytes = 0;       // of a row that it takes
   int max_rows_of_score_keys = 0;  // `score` is faster beyond

@@ -94,18 +94,17 @@ void decode_query(const ScoreProblem& p, std::int64_t token, std::int64_t head,
              token * p.q.heads + head, out);
 }
 
-// S. Keys in NVFP4: eight group sums, added in order. Other keys: eight interleaved partial sums.
-float dot(const float (&q)[kHeadDim], const float (&k)[kHeadDim], Element q_type, Element k_type) {
-  float sum = 0;
-  for (int part = 0; part < 8; ++part) {
-    float s = 0;
-    for (int n = 0; n < 16; ++n) {
-      const int d = k_type == Element::e2m1 ? part * 16 + n : n * 8 + part;
-      // Products and sums of two NVFP4 groups are exact with or without fma.
-      s = q_type == Element::e2m1 ? s + q[d] * k[d] : std::fma(q[d], k[d], s);
-    }
-    sum = part == 0 ? s : sum + s;
+// S: sums of groups of 16. Of NVFP4 queries they are exact, with or without fma, and added in
+// order; others are added in pairs, then the pairs in order.
+float dot(const float (&q)[kHeadDim], const float (&k)[kHeadDim], Element q_type) {
+  float group[8] = {};
+  for (int d = 0; d < kHeadDim; ++d) {
+    float& s = group[d / 16];
+    s = q_type == Element::e2m1 ? s + q[d] * k[d] : std::fma(q[d], k[d], s);
   }
+  float sum = 0;
+  for (int g = 0; g < 8; g += 2)
+    sum = q_type == Element::e2m1 ? sum + group[g] + group[g + 1] : sum + (group[g] + group[g + 1]);
   return sum;
 }
 
@@ -166,7 +165,7 @@ float block_maximum(const ScoreProblem& p, const float (&q)[kHeadDim],
                     const float (&keys)[kBlock][kHeadDim], std::int64_t visible) {
   float best = -kInfinity;
   for (std::int64_t j = 0; j < std::min<std::int64_t>(visible, kBlock); ++j) {
-    const float s = dot(q, keys[j], p.q.type, p.k.type);
+    const float s = dot(q, keys[j], p.q.type);
     if (s > best) best = s;
   }
   return best;

@@ -1,7 +1,6 @@
 // Everything that is not NVFP4 x NVFP4, in float32: bf16/f16 queries against NVFP4 keys, and the
-// plain bf16/f16/e4m3 score. Both sum eight parts: a chain of fma over 16 elements each, then the
-// parts in order. Only which elements make a part differs: part p is the group 16p..16p+15, or p,
-// p+8, ..., p+120.
+// plain bf16/f16/e4m3 score. Eight chains of fma over groups of 16 elements, added in pairs, then
+// the pairs in order: an order that tile registers can follow (amx/layout.h).
 //
 // Bound: one fma per (vector of rows, key, element).
 #include "cpu/kernels.h"
@@ -112,29 +111,35 @@ void unpack_float(const KeySource& source, void* block) {
     std::memset(b.data[j], 0, sizeof b.data[j]);
 }
 
-template <int kPart, int kStep, int kKeys, int kVectors, bool kMasked>
+template <int kKeys, int kVectors, bool kMasked>
 HWY_INLINE void float_tile(const FloatQueryVector<kLanes>* q, const FloatKeyBlock& block,
                            int first_key, const std::int32_t* visible, VF* best) {
   const DF df;
   const DI di;
-  VF logit[kKeys][kVectors];
-  for (int p = 0; p < 8; ++p) {
+  VF logit[kKeys][kVectors], even[kKeys][kVectors];
+  for (int g = 0; g < 8; ++g) {
     VF sum[kKeys][kVectors];
     for (int i = 0; i < kKeys; ++i)
       for (int v = 0; v < kVectors; ++v) sum[i][v] = hn::Zero(df);
-    const float* k = block.data[first_key] + p * kPart;
+    const float* k = block.data[first_key] + g * 16;
     HWY_UNROLL(4)
     for (int n = 0; n < 16; ++n) {
       VF rows[kVectors];
-      for (int v = 0; v < kVectors; ++v) rows[v] = hn::Load(df, q[v].data[p * kPart + n * kStep]);
+      for (int v = 0; v < kVectors; ++v) rows[v] = hn::Load(df, q[v].data[g * 16 + n]);
       for (int i = 0; i < kKeys; ++i) {
-        const VF key = hn::Set(df, k[i * kHeadDim + n * kStep]);
+        const VF key = hn::Set(df, k[i * kHeadDim + n]);
         for (int v = 0; v < kVectors; ++v) sum[i][v] = hn::MulAdd(rows[v], key, sum[i][v]);
       }
     }
     for (int i = 0; i < kKeys; ++i)
-      for (int v = 0; v < kVectors; ++v)
-        logit[i][v] = p == 0 ? sum[i][v] : hn::Add(logit[i][v], sum[i][v]);
+      for (int v = 0; v < kVectors; ++v) {
+        if (g % 2 == 0) {
+          even[i][v] = sum[i][v];
+        } else {
+          const VF pair = hn::Add(even[i][v], sum[i][v]);
+          logit[i][v] = g == 1 ? pair : hn::Add(logit[i][v], pair);
+        }
+      }
   }
   for (int v = 0; v < kVectors; ++v)
     for (int i = 0; i < kKeys; ++i) {
@@ -145,7 +150,7 @@ HWY_INLINE void float_tile(const FloatQueryVector<kLanes>* q, const FloatKeyBloc
 }
 
 // Keys [first, first + count) against kVectors vectors; `best` holds the maxima so far.
-template <int kPart, int kStep, int kKeys, int kVectors>
+template <int kKeys, int kVectors>
 HWY_INLINE void float_vectors(const FloatQueryVector<kLanes>* q, const FloatKeyBlock& block,
                               int first, int count, const std::int32_t* visible, float* best) {
   const DF df;
@@ -154,15 +159,14 @@ HWY_INLINE void float_vectors(const FloatQueryVector<kLanes>* q, const FloatKeyB
   for (int v = 0; v < kVectors; ++v) maxima[v] = hn::LoadU(df, best + v * kLanes);
   if (sight.least == kBlock) {
     for (int j = first; j < first + count; j += kKeys)
-      float_tile<kPart, kStep, kKeys, kVectors, false>(q, block, j, visible, maxima);
+      float_tile<kKeys, kVectors, false>(q, block, j, visible, maxima);
   } else {
     for (int j = first; j < first + count && j < sight.most; j += kKeys)
-      float_tile<kPart, kStep, kKeys, kVectors, true>(q, block, j, visible, maxima);
+      float_tile<kKeys, kVectors, true>(q, block, j, visible, maxima);
   }
   for (int v = 0; v < kVectors; ++v) hn::StoreU(maxima[v], df, best + v * kLanes);
 }
 
-template <int kPart, int kStep>
 void score_float(const void* tile, int vectors, const void* block, const std::int32_t* visible,
                  float* best) {
   const auto* q = static_cast<const FloatQueryVector<kLanes>*>(tile);
@@ -174,12 +178,11 @@ void score_float(const void* tile, int vectors, const void* block, const std::in
     const auto seen = [&] { return visible ? visible + v * kLanes : nullptr; };
     if constexpr (kLanes == 16) {  // 32 registers; fewer sums and loads would be the bound
       for (; v + 4 <= vectors; v += 4)
-        float_vectors<kPart, kStep, 4, 4>(q + v, b, first, 32, seen(), best + v * kLanes);
+        float_vectors<4, 4>(q + v, b, first, 32, seen(), best + v * kLanes);
     }
     for (; v + 2 <= vectors; v += 2)
-      float_vectors<kPart, kStep, 4, 2>(q + v, b, first, 32, seen(), best + v * kLanes);
-    for (; v < vectors; ++v)
-      float_vectors<kPart, kStep, 4, 1>(q + v, b, first, 32, seen(), best + v * kLanes);
+      float_vectors<4, 2>(q + v, b, first, 32, seen(), best + v * kLanes);
+    for (; v < vectors; ++v) float_vectors<4, 1>(q + v, b, first, 32, seen(), best + v * kLanes);
   }
 }
 

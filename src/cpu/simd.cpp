@@ -45,10 +45,8 @@ const Kernels& table() {
       .lanes = kLanes,
       .nvfp4 = {sizeof(IntQueryVector<kLanes>), sizeof(IntKeyBlock), pack_int, unpack_int,
                 score_int},
-      .grouped = {sizeof(FloatQueryVector<kLanes>), sizeof(FloatKeyBlock), pack_float, unpack_float,
-                  score_float<16, 1>},
-      .interleaved = {sizeof(FloatQueryVector<kLanes>), sizeof(FloatKeyBlock), pack_float,
-                      unpack_float, score_float<1, 8>},
+      .floats = {sizeof(FloatQueryVector<kLanes>), sizeof(FloatKeyBlock), pack_float, unpack_float,
+                 score_float},
       .score_keys = score_keys_int,
       .row_bytes = sizeof(IntQueryVector<kLanes>),
       .max_rows_of_score_keys = kLanes == 8 ? 16 : kLanes - 1,  // measured

@@ -15,9 +15,7 @@ const std::uint8_t* at(const void* base, std::int64_t bytes) {
 }
 
 const Route& route_of(const ScoreProblem& p, const Kernels& k) {
-  return p.k.type != Element::e2m1   ? k.interleaved
-         : p.q.type != Element::e2m1 ? k.grouped
-                                     : k.nvfp4;
+  return p.q.type == Element::e2m1 ? k.nvfp4 : k.floats;
 }
 
 std::size_t rounded(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
