@@ -135,7 +135,7 @@ double table_mix(std::int64_t loops) {
   looked_up(loops);
   return static_cast<double>(loops) * 6 * 16 * 16 * 2;
 }
-// All that AMX needs for a group of 16 rows x 16 keys, where the library was allowed to use it.
+// Where the library was allowed to use it.
 static bool has_amx() {
 #ifdef __linux__
   constexpr long kGetPermission = 0x1022, kTileData = 18;
@@ -145,22 +145,28 @@ static bool has_amx() {
   return false;
 #endif
 }
-double amx_mix(std::int64_t loops) {
+// All that AMX needs for 16 rows x 16 keys of `depth` elements.
+static double tile_products(std::int64_t loops, std::uint8_t depth) {
   if (!has_amx()) return 0;
   struct alignas(64) {
     std::uint8_t palette = 1, start = 0, unused[14] = {};
-    std::uint16_t bytes[16] = {64, 64, 64, 64, 32, 32, 64, 64};
-    std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 8, 8};
-  } const configuration;
+    std::uint16_t bytes[16] = {64, 64, 64, 64, 0, 0, 64, 64};
+    std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 0, 0};
+  } configuration;
+  configuration.bytes[4] = configuration.bytes[5] = static_cast<std::uint16_t>(2 * depth);
+  configuration.rows[6] = configuration.rows[7] = static_cast<std::uint8_t>(depth / 2);
   asm volatile("ldtilecfg %0" ::"m"(configuration));
 #define TILES(C, A, B) "tdpbf16ps %%tmm" #B ", %%tmm" #A ", %%tmm" #C "\n"
   for (std::int64_t i = 0; i < loops; ++i)
     asm volatile(TILES(0, 4, 6) TILES(1, 4, 7) TILES(2, 5, 6) TILES(3, 5, 7)::);
   asm volatile("tilerelease" ::);
-  return static_cast<double>(loops) * 4 * 16 * 16 * 16 * 2;
+  return static_cast<double>(loops) * 4 * 16 * 16 * depth * 2;
 }
+double amx_mix(std::int64_t loops) { return tile_products(loops, 16); }
+double amx_bf16_mix(std::int64_t loops) { return tile_products(loops, 32); }
 #else
 double amx_mix(std::int64_t) { return 0; }
+double amx_bf16_mix(std::int64_t) { return 0; }
 double avx2_mix(std::int64_t) { return 0; }
 double fma_loop(std::int64_t) { return 0; }
 double wide_fma_loop(std::int64_t) { return 0; }

@@ -25,7 +25,8 @@ void mixes() {
                       {"AVX2 mix", avx2_mix, 100000},
                       {"VNNI mix, scales multiplied", vnni_mix, 100000},
                       {"VNNI mix, scales by table", table_mix, 100000},
-                      {"AMX tile products", amx_mix, 100000}};
+                      {"AMX tile products", amx_mix, 100000},
+                      {"AMX tile products, bf16", amx_bf16_mix, 100000}};
   constexpr int kMixes = sizeof list / sizeof list[0];
   double work[kMixes] = {};
   std::vector<Contender> all;

@@ -117,9 +117,10 @@ class OtherLoad {
 // Floating-point operations that `loops` rounds of the register-only instruction mix of one scored
 // (vector, key, group) stand for; 0 where the CPU lacks the instructions.
 double avx2_mix(std::int64_t loops);
-double vnni_mix(std::int64_t loops);   // scales multiplied
-double table_mix(std::int64_t loops);  // scales through a permutation
-double amx_mix(std::int64_t loops);    // tile products: scales are in the data
+double vnni_mix(std::int64_t loops);      // scales multiplied
+double table_mix(std::int64_t loops);     // scales through a permutation
+double amx_mix(std::int64_t loops);       // tile products: scales are in the data
+double amx_bf16_mix(std::int64_t loops);  // of bf16 queries
 // Float additions and multiplications of an fma loop, of 256 and of 512 bits.
 double fma_loop(std::int64_t loops);
 double wide_fma_loop(std::int64_t loops);

@@ -209,24 +209,60 @@ std::vector<float> run_score(Problem& p, bool nvfp4_keys, const std::string& tar
   return out;
 }
 
+// `ordinary`: numbers for which the tolerance of targets without fma makes sense.
+void compare_targets(Random& r, Problem& p, bool nvfp4_keys, bool ordinary,
+                     const std::string& what) {
+  const int layout = static_cast<int>(r.below(2)), threads = static_cast<int>(r.between(1, 2));
+  const auto want = run_score(p, nvfp4_keys, "", 1, layout);
+  for (const cpu::Kernels* k : cpu::available_kernels()) {
+    const bool exact = has_fma(k->name) || (nvfp4_keys && p.fp4.q_scale.defined);
+    if (!exact && !ordinary) continue;
+    const auto got = run_score(p, nvfp4_keys, k->name, threads, layout);
+    expect_same(got, want, exact, std::string(k->name) + ", " + what);
+    if (testing::Test::HasFatalFailure()) return;
+  }
+}
+
 void compare_scores(bool nvfp4_keys, int rounds) {
   for (int seed = 0; seed < rounds; ++seed) {
     Random r{std::mt19937_64(static_cast<std::uint64_t>(seed) + 1000 * nvfp4_keys)};
     Problem p;
     make(r, p, nvfp4_keys);
-    const int layout = static_cast<int>(r.below(2)), threads = static_cast<int>(r.between(1, 2));
-    const auto want = run_score(p, nvfp4_keys, "", 1, layout);
-    for (const cpu::Kernels* k : cpu::available_kernels()) {
-      const bool exact = has_fma(k->name) || (nvfp4_keys && p.fp4.q_scale.defined);
-      const auto got = run_score(p, nvfp4_keys, k->name, threads, layout);
-      expect_same(got, want, exact, std::string(k->name) + ", seed " + std::to_string(seed));
-      if (testing::Test::HasFatalFailure()) return;
-    }
+    compare_targets(r, p, nvfp4_keys, true, "seed " + std::to_string(seed));
+    if (testing::Test::HasFatalFailure()) return;
   }
 }
 
 TEST(CpuTargets, Nvfp4Scores) { compare_scores(true, kProblems); }
 TEST(CpuTargets, FloatScores) { compare_scores(false, kProblems); }
+
+// Tile registers flush subnormals and take bf16 queries between bounds (amx/layout.h): all rows, or
+// some, of one binade, from subnormals to infinities and NaN, around these bounds above all. In the
+// lowest ones products and sums are subnormal, too.
+TEST(CpuTargets, Bf16QueriesOfAnySize) {
+  for (int exponent : {0, 13, 17, 18, 142, 143, 254, 255})
+    for (int seed = 0; seed < kProblems / 40; ++seed) {
+      Random r{std::mt19937_64(static_cast<std::uint64_t>(exponent * 100 + seed) + 3000)};
+      Problem p;
+      do {
+        p = Problem();
+        make(r, p, true);
+      } while (p.fp4.q_fp4.dtype != DType::bf16);
+      const std::size_t row = 256;
+      const bool all = r.one_in(2);
+      for (std::size_t i = 0; i + 1 < p.q.size(); i += 2) {
+        if (!all && i / row % 16 != 3) continue;
+        const auto x =
+            static_cast<std::uint16_t>((r.below(2) << 15) | (exponent << 7) | r.below(128));
+        std::memcpy(&p.q[i], &x, 2);
+      }
+      if (r.one_in(2) || exponent < 18)
+        std::fill(p.k_scale.begin(), p.k_scale.end(), std::uint8_t{1});
+      compare_targets(r, p, true, false,
+                      "exponent " + std::to_string(exponent) + ", seed " + std::to_string(seed));
+      if (testing::Test::HasFatalFailure()) return;
+    }
+}
 
 TEST(CpuTargets, Index) {
   for (int seed = 0; seed < kProblems; ++seed) {

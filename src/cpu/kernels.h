@@ -40,6 +40,8 @@ struct QuerySource {
 // becomes the largest logit, -inf if there is none. Both have vectors*lanes entries.
 struct Route {
   std::size_t vector_bytes = 0, block_bytes = 0;
+  // Whether these rows can be packed (null: any can). Otherwise the route `floats` serves.
+  bool (*takes)(const QuerySource&) = nullptr;
   void (*pack)(const QuerySource&, void* vector) = nullptr;
   void (*unpack)(const KeySource&, void* block) = nullptr;
   void (*score)(const void* tile, int vectors, const void* block, const std::int32_t* visible,
@@ -78,6 +80,7 @@ struct Kernels {
   int lanes;
   Route nvfp4;                     // e2m1 x e2m1: exact integers
   Route floats;                    // all other types: float32
+  Route bf16 = {};                 // bf16 x e2m1, where something is faster than `floats`
   ScoreKeys score_keys = nullptr;  // e2m1 x e2m1, keys with 128 readable rows
   std::size_t row_bytes = 0;       // of a row that it takes
   int max_rows_of_score_keys = 0;  // `score` is faster beyond

@@ -15,7 +15,9 @@ const std::uint8_t* at(const void* base, std::int64_t bytes) {
 }
 
 const Route& route_of(const ScoreProblem& p, const Kernels& k) {
-  return p.q.type == Element::e2m1 ? k.nvfp4 : k.floats;
+  return p.q.type == Element::e2m1                                               ? k.nvfp4
+         : p.q.type == Element::bf16 && p.k.type == Element::e2m1 && k.bf16.pack ? k.bf16
+                                                                                 : k.floats;
 }
 
 std::size_t rounded(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -23,6 +25,17 @@ std::size_t rounded(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 // Vectors that `rows` rows may need: one each where lanes are keys.
 int vectors_for(const Kernels& k, int rows) {
   return std::max((rows + k.lanes - 1) / k.lanes, std::min(rows, k.max_rows_of_score_keys));
+}
+
+// Bytes of a query vector and of a key block: the route's, and those of the one that takes all
+// rows.
+struct Sizes {
+  std::size_t vector, block;
+};
+Sizes sizes_of(const Route& route, const Kernels& k) {
+  if (!route.takes) return {route.vector_bytes, route.block_bytes};
+  return {std::max(route.vector_bytes, k.floats.vector_bytes),
+          std::max(route.block_bytes, k.floats.block_bytes)};
 }
 
 // Some kernels care how tiles and blocks lie within pages (amx/layout.h).
@@ -35,22 +48,23 @@ constexpr std::size_t kCodesCopy = kBlock * nvfp4::kRowBytes,
 std::size_t TileScorer::scratch_bytes(const ScoreProblem& p, int rows) {
   std::size_t most = 0;
   for (const Kernels* k : available_kernels()) {
-    const Route& route = route_of(p, *k);
+    const Sizes size = sizes_of(route_of(p, *k), *k);
     const auto vectors = static_cast<std::size_t>(vectors_for(*k, rows));
-    most = std::max(most, rounded(vectors * route.vector_bytes) + rounded(route.block_bytes) +
-                              kCodesCopy + kScalesCopy + 2 * rounded(vectors * k->lanes * 4));
+    most = std::max(most, rounded(vectors * size.vector) + rounded(size.block) + kCodesCopy +
+                              kScalesCopy + 2 * rounded(vectors * k->lanes * 4));
   }
   return most + kAlignment;
 }
 
 TileScorer::TileScorer(const ScoreProblem& p, const Kernels& k, void* scratch, int rows)
-    : p_(p), kernels_(k), route_(route_of(p, k)) {
+    : p_(p), kernels_(k), first_(route_of(p, k)), route_(&first_) {
   auto* next = static_cast<std::byte*>(scratch);
   next += (kAlignment - reinterpret_cast<std::uintptr_t>(next) % kAlignment) % kAlignment;
   const auto take = [&](std::size_t bytes) { return std::exchange(next, next + rounded(bytes)); };
   const auto vectors = static_cast<std::size_t>(vectors_for(k, rows));
-  queries_ = take(vectors * route_.vector_bytes);
-  block_ = take(route_.block_bytes);
+  const Sizes size = sizes_of(first_, k);
+  queries_ = take(vectors * size.vector);
+  block_ = take(size.block);
   codes_ = reinterpret_cast<std::uint8_t*>(take(kCodesCopy));
   scales_ = reinterpret_cast<std::uint8_t*>(take(kScalesCopy));
   visible_ = reinterpret_cast<std::int32_t*>(take(vectors * k.lanes * 4));
@@ -58,27 +72,32 @@ TileScorer::TileScorer(const ScoreProblem& p, const Kernels& k, void* scratch, i
 }
 
 TileScorer::~TileScorer() {
-  if (entered_) route_.leave();
+  if (entered_) entered_->leave();
 }
 
 void TileScorer::begin(const Tile& tile, const Span& span) {
   tile_ = tile;
   span_ = span;
-  by_keys_ = &route_ == &kernels_.nvfp4 && kernels_.score_keys &&
+  by_keys_ = &first_ == &kernels_.nvfp4 && kernels_.score_keys &&
              tile.rows() <= kernels_.max_rows_of_score_keys;
   vectors_ = by_keys_ ? tile.rows() : (tile.rows() + kernels_.lanes - 1) / kernels_.lanes;
-  if (!by_keys_ && route_.enter) {
-    route_.enter(tile.rows(), block_);
-    entered_ = true;
+  route_ = &first_;
+  if (!pack()) {
+    route_ = &kernels_.floats;
+    pack();
   }
-  pack();
+  if (!by_keys_ && route_->enter) {
+    route_->enter(tile.rows(), block_);
+    entered_ = route_;
+  }
 }
 
-void TileScorer::pack() {
+// False: the route does not take these rows.
+bool TileScorer::pack() {
   QuerySource source;
   source.type = p_.q.type;
   source.repeated = by_keys_;
-  const std::size_t bytes = by_keys_ ? kernels_.row_bytes : route_.vector_bytes;
+  const std::size_t bytes = by_keys_ ? kernels_.row_bytes : route_->vector_bytes;
   const int last = tile_.rows() - 1;
   for (int v = 0; v < vectors_; ++v) {
     for (int lane = 0; lane < (by_keys_ ? 1 : kernels_.lanes); ++lane) {
@@ -93,8 +112,10 @@ void TileScorer::pack() {
                     s + scale_layout::kSecondHalf, 4);
       }
     }
-    route_.pack(source, queries_ + static_cast<std::size_t>(v) * bytes);
+    if (route_->takes && !route_->takes(source)) return false;
+    route_->pack(source, queries_ + static_cast<std::size_t>(v) * bytes);
   }
+  return true;
 }
 
 // Where the page of a block lies. False: no such page.
@@ -186,13 +207,13 @@ const float* TileScorer::score(std::int64_t block) {
   if (span_.limit(tile_.first + tile_.count - 1, p_.requests.causal) <= first_key) return nullptr;
   KeySource source;
   if (!find_keys(block, &source)) return nullptr;
-  if (&route_ == &kernels_.nvfp4) find_next(block, &source);
+  if (route_ != &kernels_.floats) find_next(block, &source);
   const std::int32_t* visible = visible_keys(first_key);
   if (by_keys_) {
     kernels_.score_keys(queries_, vectors_, source, visible, best_);
   } else {
-    route_.unpack(source, block_);
-    route_.score(queries_, vectors_, block_, visible, best_);
+    route_->unpack(source, block_);
+    route_->score(queries_, vectors_, block_, visible, best_);
   }
   return best_;
 }

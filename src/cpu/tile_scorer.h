@@ -40,7 +40,7 @@ class TileScorer {
   int place_step() const { return by_keys_ ? kernels_.lanes : 1; }
 
  private:
-  void pack();
+  bool pack();
   bool find_page(std::int64_t block, const std::uint8_t** rows, const std::uint8_t** scales) const;
   bool find_keys(std::int64_t block, KeySource* source);
   void find_next(std::int64_t block, KeySource* source) const;
@@ -48,10 +48,12 @@ class TileScorer {
 
   const ScoreProblem& p_;
   const Kernels& kernels_;
-  const Route& route_;
+  const Route& first_;  // which the types ask for; rows of a tile may ask for another
+  const Route* route_;  // of this tile
+  const Route* entered_ = nullptr;
   Tile tile_;
   Span span_;
-  bool by_keys_ = false, entered_ = false;
+  bool by_keys_ = false;
   int vectors_ = 0;
   std::byte *queries_, *block_;
   std::uint8_t *codes_, *scales_;  // copies of keys that do not lie as the kernels need them

@@ -1,15 +1,23 @@
-// NVFP4 x NVFP4 on the tile registers of AMX (Sapphire Rapids and later).
+// NVFP4 keys on the tile registers of AMX (Sapphire Rapids and later), against NVFP4 and bf16
+// queries.
 //
-// The byte dot product needs the scales afterwards, for every group of 16, row and key. Here they
-// come first: code times scale has six significant bits, so bfloat16 holds it exactly, and all sums
-// of a group's 16 products fit float32 exactly. TDPBF16PS adds up the products of its K dimension
-// from zero and only then adds the result to the accumulator, with one rounding: one instruction
-// with K = 16 is one group, eight of them in order are the contract's sum, bit by bit. No vector
-// instruction is left between the first group and the maximum.
+// TDPBF16PS adds up the products of the K dimension in two chains of fma from zero, over the first
+// and over the second elements of its pairs, then the two, and adds that to the accumulator.
+//
+// NVFP4 queries. The byte dot product needs the scales afterwards, for every group of 16, row and
+// key. Here they come first: code times scale has six significant bits, so bfloat16 holds it
+// exactly, and all sums of a group's 16 products fit float32 exactly: one instruction with K = 16
+// is one group, eight of them in order are the contract's sum, bit by bit. No vector instruction is
+// left between the first group and the maximum.
+//
+// bf16 queries. K = 32, the pairs are elements n of two neighbouring groups, so one instruction is
+// two steps of the documented order (score_float-inl.h).
 //
 // Key values are kept times 2^-112, query values times 2^112: a half-precision product shifted
 // right by three bits is the bfloat16 of 2^-112 times it (the exponents' biases are 15 and 127),
-// and zero stays zero. AMX ignores the rounding mode and flushes subnormals, which do not occur.
+// and zero stays zero. AMX ignores the rounding mode and flushes subnormals, which do not occur:
+// keys are multiples of 2^-10, bf16 queries that `takes` lets through multiples of 2^-116, so
+// everything that is added up is 0 or at least 2^-126, and with queries below 2^16 finite.
 #pragma once
 
 #include <immintrin.h>
@@ -30,17 +38,19 @@ namespace kvscout::cpu::amx {
 
 inline constexpr int kRows = 16;    // query rows of a tile, keys of another
 inline constexpr int kFewRows = 8;  // for which tiles of half the height take half the time
-inline constexpr int kGroups = 8;   // of 16 elements
 inline constexpr int kPage = 4096;
 inline constexpr int kChunks = 8;  // of 16 keys: 4c + r + 32q, r and q = 0 .. 3 (vnni/keys.cpp)
 
-// Tiles of one group. Pair t = 4d + s of a group is elements 8d + s and 8d + 4 + s: nibble s of
-// both words of dword d of the codes.
-struct alignas(64) QueryTile {
-  std::uint16_t data[kGroups][kRows][16];  // pair t of a row at 2t
+// A product takes kDepth elements, pairs t of which lie side by side.
+// A group of NVFP4 queries: pair 4d + s is elements 8d + s and 8d + 4 + s, nibble s of both words
+// of dword d of the codes. Two groups of bf16 queries: pair n is element n of both.
+inline constexpr int kGroupDepth = 16, kPairDepth = 32;
+template <int kDepth>
+struct alignas(64) QueryTiles {
+  std::uint16_t data[kHeadDim / kDepth][kRows][kDepth];  // pair t of a tile's row at 2t
 };
-struct KeyTile {
-  std::uint16_t data[kGroups][8][kRows][2];  // [pair][key]
+struct KeyTiles {
+  std::uint16_t data[kHeadDim / 2][kRows][2];  // [pair][key]
 };
 struct Sums {
   float of[kRows][kRows];  // [row][key]
@@ -55,13 +65,13 @@ struct alignas(kPage) KeyBlock {
     KeySource source;            // of the first vector
     alignas(kPage / 2) Sums sums[2];
   };
-  KeyTile chunk[kChunks];
+  KeyTiles chunk[kChunks];
   Vector vector[2];
   std::uint8_t rows[kBlock][kHeadDim / 2];  // where not all rows see all 128 keys: those that
-  std::uint32_t scales[2][kBlock];          // exist, in an order of their own (score.cpp)
+  std::uint32_t scales[2][kBlock];          // exist, in an order of their own (keys.h)
   bool few;                                 // of the tile of queries: kFewRows at most
 };
-static_assert(sizeof(QueryTile) == kPage && sizeof(KeyTile) == kPage);
+static_assert(sizeof(QueryTiles<kPairDepth>) == kPage && sizeof(KeyTiles) == kPage);
 static_assert(sizeof(KeyBlock::Vector) == kPage);
 
 // Nibble -> 256 times the value of its code, the high byte in half precision (the other is zero).
@@ -92,10 +102,17 @@ KVSCOUT_AMX_INLINE __m512i scaled(__m512i codes, __m512i scales, const Constants
 }
 inline constexpr short kNan = 0x7FC0;
 
-void pack(const QuerySource& source, void* vector);  // pack.cpp
-void unpack(const KeySource& source, void* block);   // score.cpp
+// pack.cpp
+void pack(const QuerySource& source, void* vector);
+void pack_bf16(const QuerySource& source, void* vector);
+bool takes(const QuerySource& source);  // whether pack_bf16 can take it
+
+// score.cpp
+void unpack(const KeySource& source, void* block);
+template <int kDepth>
 void score(const void* tiles, int vectors, const void* block, const std::int32_t* visible,
            float* best);
+template <int kDepth>
 void enter(int rows, void* block);
 void leave();
 

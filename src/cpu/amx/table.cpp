@@ -40,13 +40,21 @@ int amx_kernels(const Kernels& vnni, const Kernels** list) {
   static const Kernels kernels = [&] {
     Kernels k = vnni;
     k.name = "amx";
-    k.nvfp4 = {sizeof(amx::QueryTile),
-               sizeof(amx::KeyBlock),
-               amx::pack_any,
-               amx::unpack,
-               amx::score,
-               amx::enter,
-               amx::leave};
+    k.nvfp4 = {.vector_bytes = sizeof(amx::QueryTiles<amx::kGroupDepth>),
+               .block_bytes = sizeof(amx::KeyBlock),
+               .pack = amx::pack_any,
+               .unpack = amx::unpack,
+               .score = amx::score<amx::kGroupDepth>,
+               .enter = amx::enter<amx::kGroupDepth>,
+               .leave = amx::leave};
+    k.bf16 = {.vector_bytes = sizeof(amx::QueryTiles<amx::kPairDepth>),
+              .block_bytes = sizeof(amx::KeyBlock),
+              .takes = amx::takes,
+              .pack = amx::pack_bf16,
+              .unpack = amx::unpack,
+              .score = amx::score<amx::kPairDepth>,
+              .enter = amx::enter<amx::kPairDepth>,
+              .leave = amx::leave};
     k.max_rows_of_score_keys = 4;  // measured: 7.2 and 6.7 ns a key for 8 rows
     return k;
   }();

@@ -213,7 +213,11 @@ const Kernels* kernels_of(const Kernels& avx512) {
   static const Kernels kernels = [&] {
     Kernels k = avx512;
     k.name = kTable ? "vnni_table" : "vnni";
-    k.nvfp4 = {sizeof(QueryVector), sizeof(KeyBlock), pack<kTable>, unpack<kTable>, score<kTable>};
+    k.nvfp4 = {.vector_bytes = sizeof(QueryVector),
+               .block_bytes = sizeof(KeyBlock),
+               .pack = pack<kTable>,
+               .unpack = unpack<kTable>,
+               .score = score<kTable>};
     k.score_keys = score_keys;
     k.row_bytes = sizeof(QueryRow);
     k.max_rows_of_score_keys = 12;
