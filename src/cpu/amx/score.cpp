@@ -86,39 +86,60 @@ KVSCOUT_AMX void unpack_and_score(const QueryTiles<kDepth>* q, bool others, KeyB
   }
 }
 
-// Two vectors (or one) against unpacked keys, two chunks at a time.
+template <int kVectors, bool kMasked>
+KVSCOUT_AMX_INLINE void take_two(KeyBlock& b, int first, int count, int c,
+                                 const std::int32_t* visible) {
+  for (int v = 0; v < kVectors; ++v)
+    take<2, kMasked>(b.vector[v], first, count, c, of_vector(visible, v));
+}
+
+// `steps` times kVectors vectors against unpacked keys, two chunks at a time. So that the tile unit
+// does not wait, each tile of sums is stored just before its register is needed for the next ones,
+// and maxima are taken beside these, over the ends of steps, too.
 template <int kDepth, int kVectors, bool kMasked>
-KVSCOUT_AMX void score_some(const QueryTiles<kDepth>* q, KeyBlock& b, const std::int32_t* visible,
-                            float* best) {
-  const int chunks = chunks_of(visible, kVectors * kRows);
+KVSCOUT_AMX void score_some(const QueryTiles<kDepth>* q, int steps, KeyBlock& b,
+                            const std::int32_t* visible, float* best) {
+  constexpr int kTiles = kHeadDim / kDepth, kStep = kVectors * kRows;
+  constexpr int kParts = kTiles / 2, kPart = kRows / kParts;  // of the maxima
+  KeyBlock::Vector &first = b.vector[0], &second = b.vector[kVectors - 1];
   for (int v = 0; v < kVectors; ++v) start(b.vector[v], kRows);
-  int c = 0;
-  for (; c < chunks; c += 2) {  // an odd chunk more holds keys nobody sees
-    zero_sums(0);
-    zero_sums(1);
-    constexpr int kTiles = kHeadDim / kDepth, kRowsEach = kRows / kTiles;
-    for (int t = 0; t < kTiles; ++t) {
-      TILE_LOAD(4, q[0].data[t], kQueryBytes<kDepth>);
-      TILE_LOAD(6, b.chunk[c].data[t * kDepth / 2], kKeyBytes);
-      TILE_PRODUCT(0, 4, 6);
-      TILE_LOAD(7, b.chunk[c + 1].data[t * kDepth / 2], kKeyBytes);
-      TILE_PRODUCT(1, 4, 7);
-      if (kVectors > 1) {
-        TILE_LOAD(5, q[kVectors - 1].data[t], kQueryBytes<kDepth>);
-        TILE_PRODUCT(2, 5, 6);
-        TILE_PRODUCT(3, 5, 7);
+  int before = -1;                     // chunk of the sums in the registers
+  const std::int32_t* seen = visible;  // by their rows
+  for (int step = 0; step < steps; ++step, q += kVectors) {
+    const std::int32_t* now = of_vector(visible, step * kVectors);
+    const int chunks = chunks_of(now, kStep);
+    for (int c = 0; c < chunks; c += 2) {  // an odd chunk more holds keys nobody sees
+      const bool full = before >= 0;
+      KVSCOUT_UNROLL
+      for (int t = 0; t < kTiles; ++t) {
+        TILE_LOAD(4, q[0].data[t], kQueryBytes<kDepth>);
+        TILE_LOAD(6, b.chunk[c].data[t * kDepth / 2], kKeyBytes);
+        if (t == 0) renew<0>(full, first.sums[0]);
+        TILE_PRODUCT(0, 4, 6);
+        TILE_LOAD(7, b.chunk[c + 1].data[t * kDepth / 2], kKeyBytes);
+        if (t == 0) renew<1>(full, first.sums[1]);
+        TILE_PRODUCT(1, 4, 7);
+        if (kVectors > 1) {
+          TILE_LOAD(5, q[kVectors - 1].data[t], kQueryBytes<kDepth>);
+          if (t == 0) renew<2>(full, second.sums[0]);
+          TILE_PRODUCT(2, 5, 6);
+          if (t == 0) renew<3>(full, second.sums[1]);
+          TILE_PRODUCT(3, 5, 7);
+        }
+        if (full && t >= kParts)
+          take_two<kVectors, kMasked>(b, (t - kParts) * kPart, kPart, before, seen);
       }
-      // Meanwhile, the sums before.
-      for (int v = 0; v < kVectors && c > 0; ++v)
-        take<2, kMasked>(b.vector[v], kRowsEach * t, kRowsEach, c - 2, of_vector(visible, v));
+      for (int v = 0; v < kVectors && c == 0 && step > 0; ++v) {
+        finish(b.vector[v], best + (step - 1) * kStep + v * kRows);
+        start(b.vector[v], kRows);
+      }
+      before = c, seen = now;
     }
-    store_sums<kVectors>(b, 0);
-    store_sums<kVectors>(b, 1);
   }
-  for (int v = 0; v < kVectors; ++v) {
-    take<2, kMasked>(b.vector[v], 0, kRows, c - 2, of_vector(visible, v));
-    finish(b.vector[v], best + v * kRows);
-  }
+  store_sums<kVectors>(b, 0);
+  store_sums<kVectors>(b, 1);
+  take_two<kVectors, kMasked>(b, 0, kRows, before, seen);
+  for (int v = 0; v < kVectors; ++v) finish(b.vector[v], best + (steps - 1) * kStep + v * kRows);
 }
 
 template <int kDepth, int kVectors, int kTileRows>
@@ -135,12 +156,12 @@ KVSCOUT_AMX void first_vectors(const QueryTiles<kDepth>* q, int vectors, KeyBloc
 }
 
 template <int kDepth, int kVectors>
-KVSCOUT_AMX void next_vectors(const QueryTiles<kDepth>* q, KeyBlock& b, const std::int32_t* visible,
-                              float* best) {
-  if (all_see_all(visible, kVectors * kRows))
-    score_some<kDepth, kVectors, false>(q, b, visible, best);
-  else
-    score_some<kDepth, kVectors, true>(q, b, visible, best);
+KVSCOUT_AMX void next_vectors(const QueryTiles<kDepth>* q, int from, int steps, KeyBlock& b,
+                              const std::int32_t* visible, float* best) {
+  if (steps == 0) return;
+  (visible ? score_some<kDepth, kVectors, true>
+           : score_some<kDepth, kVectors, false>)(q + from, steps, b, of_vector(visible, from),
+                                                  best + from * kRows);
 }
 
 }  // namespace
@@ -158,16 +179,12 @@ KVSCOUT_AMX void score(const void* tiles, int vectors, const void* block,
     visible = nullptr;
   else
     put_in_order(b);
-  for (int v = 0; v < vectors; v += 2) {
-    const std::int32_t* seen = of_vector(visible, v);
-    const bool two = v + 2 <= vectors;
-    if (v == 0)
-      (two     ? first_vectors<kDepth, 2, kRows>
-       : b.few ? first_vectors<kDepth, 1, kFewRows>
-               : first_vectors<kDepth, 1, kRows>)(q, vectors, b, seen, best);
-    else
-      (two ? next_vectors<kDepth, 2> : next_vectors<kDepth, 1>)(q + v, b, seen, best + v * kRows);
-  }
+  (vectors > 1 ? first_vectors<kDepth, 2, kRows>
+   : b.few     ? first_vectors<kDepth, 1, kFewRows>
+               : first_vectors<kDepth, 1, kRows>)(q, vectors, b, visible, best);
+  if (vectors <= 2) return;
+  next_vectors<kDepth, 2>(q, 2, vectors / 2 - 1, b, visible, best);
+  next_vectors<kDepth, 1>(q, vectors - 1, vectors % 2, b, visible, best);
 }
 
 template <int kDepth>

@@ -39,6 +39,17 @@ inline constexpr Configuration kConfiguration{
     .rows = {kTileRows, kTileRows, kTileRows, kTileRows, kTileRows, kTileRows, kDepth / 2,
              kDepth / 2}};
 
+// Stores a tile of sums, if there are any, and begins others.
+template <int kTile>
+KVSCOUT_AMX_INLINE void renew(bool full, Sums& sums) {
+  if (full)
+    asm volatile("tilestored %%tmm%c2, (%0,%1,1)"
+                 :
+                 : "r"(sums.of), "r"(std::ptrdiff_t{kSumBytes}), "i"(kTile)
+                 : "memory");
+  asm volatile("tilezero %%tmm%c0" : : "i"(kTile));
+}
+
 KVSCOUT_AMX_INLINE void zero_sums(int first) {
   if (first == 0) {
     TILE_ZERO(0);
