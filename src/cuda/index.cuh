@@ -9,51 +9,21 @@
 
 #include "cuda/score.h"
 #include "cuda/select.cuh"
+#include "cuda/visible.cuh"
 
 namespace kvscout::cuda {
 
-// The columns of a token: those of blocks that begin below its limit.
+// What the selection is told of a token's columns.
 struct VisibleColumns {
   static constexpr bool kBeforeScore = true;  // of the next chunk or step
-  Requests requests;
-  std::int64_t tokens, keys, block_start, block_step, tiles;
-  bool paged;
+  Lengths lengths;
+  ColumnRange columns;
   std::int64_t first_token;  // of the chunk
 
-  __device__ std::int64_t before_wait(std::int64_t token) const {
-    token += first_token;
-    if (requests.batch == 0) return 0;
-    // The request that it is where all are alike; its lengths are asked for all at once.
-    std::int64_t b = token;
-    if (requests.batch != tokens)
-      b = min(static_cast<std::int64_t>(__fdividef(static_cast<float>(token) * requests.batch,
-                                                   static_cast<float>(tokens))),
-              requests.batch - 1);
-    Span span;
-    std::int64_t i;
-#pragma unroll 1
-    for (bool sure = false;; sure = true) {
-      span = span_of(requests, tokens, paged, keys, b);
-      i = token - span.q_begin;
-      if (i >= 0 && i < span.q_count) break;
-      if (sure) return 0;
-      std::int64_t high = requests.batch;  // the first request that ends beyond the token
-      b = 0;
-#pragma unroll 1
-      while (b < high) {
-        const std::int64_t middle = (b + high) / 2;
-        if (__ldg(requests.cu_q + middle + 1) <= token)
-          b = middle + 1;
-        else
-          high = middle;
-      }
-      if (b == requests.batch) return 0;
-    }
-    const std::int64_t limit = span.limit(i, requests.causal);
-    return block_step == 1 ? columns_below(limit, block_start, 1, tiles)  // no division
-                           : columns_below(limit, block_start, block_step, tiles);
+  __device__ int before_wait(std::int64_t token) const {
+    return visible_columns(lengths, columns, first_token + token);
   }
-  __device__ std::int64_t operator()(std::int64_t, std::int64_t early) const { return early; }
+  __device__ int operator()(std::int64_t, int early) const { return early; }
 };
 
 // Scores of a chunk, at most: those of 8192 tokens, 4 heads and 512 blocks. On an H200 that call
@@ -114,10 +84,7 @@ void index(const IndexProblem& p, const Launch& to,
     select.out = p.out;
     select.out.ids += begin * p.out.token_stride;
     if (p.out.scores) select.out.scores += begin * p.out.score_token_stride;
-    const VisibleColumns columns{p.score.requests,   tokens,
-                                 p.score.k.count,    p.score.block_start,
-                                 p.score.block_step, p.score.max_k_tiles,
-                                 p.score.k.paged,    begin};
+    const VisibleColumns columns{lengths_of(p.score), columns_of(p.score), begin};
     SelectLaunch<Arch, VisibleColumns>("msa_index_select_fp4", select, columns, to)();
   }
 }

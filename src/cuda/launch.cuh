@@ -56,30 +56,15 @@ ScoreEntry for_types(const ScoreProblem& p, Entry entry) {
 }
 
 inline ScoreParams score_params(const ScoreProblem& x, const ScoreKernel& k, TokenRange range) {
-  const auto cut = [](std::int64_t n) {
-    return static_cast<int>(std::clamp<std::int64_t>(n, -INT32_MAX - 1, INT32_MAX));
-  };
   const auto ceil_div = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
   const Requests& r = x.requests;
+  const ColumnRange columns = columns_of(x);
   ScoreParams p{};
-  p.lengths = {.cu_q = r.cu_q,
-               .cu_k = x.k.paged ? nullptr : r.cu_k,
-               .used_k = x.k.paged ? r.used_k : nullptr,
-               .offsets = r.offsets,
-               .batch = cut(r.batch),
-               .q_tokens = cut(x.q.tokens),
-               .k_room = cut(x.k.paged ? std::min<std::int64_t>(r.table_width, 1 << 24) * kBlock
-                                       : x.k.count),
-               .max_tokens = cut(r.max_seqlen_q),
-               .offset = cut(r.offset),
-               .has_offset = r.has_offset,
-               .causal = r.causal};
+  p.lengths = lengths_of(x);
   p.range_begin = range.begin, p.range_end = std::min(range.end, x.q.tokens);
   p.min_tokens = cut(k.min_tokens), p.max_tokens = cut(k.max_tokens);
-  // Blocks of 32-bit lengths: what lies beyond 2^24 is not reached.
-  p.columns = are_cells(k.schedule) ? k.blocks : cut(x.max_k_tiles),
-  p.block_start = static_cast<int>(std::min<std::int64_t>(x.block_start, 1 << 26));
-  p.block_step = static_cast<int>(std::min<std::int64_t>(x.block_step, 1 << 26));
+  p.columns = are_cells(k.schedule) ? k.blocks : columns.count;
+  p.block_start = columns.start, p.block_step = columns.step;
   p.tile = k.tile;
   p.q = static_cast<const std::uint8_t*>(x.q.data), p.q_scale = x.q.scale;
   p.k = static_cast<const std::uint8_t*>(x.k.data), p.k_scale = x.k.scale;

@@ -26,6 +26,13 @@ struct ColumnRange {
   }
 };
 
+inline ColumnRange columns_of(const ScoreProblem& p) {
+  constexpr std::int64_t kBeyond = 1 << 26;  // no length reaches such a block
+  return {.count = cut(p.max_k_tiles),
+          .start = static_cast<int>(p.block_start < kBeyond ? p.block_start : kBeyond),
+          .step = static_cast<int>(p.block_step < kBeyond ? p.block_step : kBeyond)};
+}
+
 KVSCOUT_HD int tiles_of(const Rows& r, int tile_tokens) {
   const int tokens = r.end - r.begin;
   return tokens <= tile_tokens ? (tokens > 0) : (tokens + tile_tokens - 1) / tile_tokens;

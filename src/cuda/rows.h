@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "kvscout/types.h"
+#include "kvscout/problem.h"
 
 namespace kvscout::cuda {
 
@@ -18,12 +18,34 @@ struct Lengths {
   const std::int32_t* used_k = nullptr;   // paged keys
   const std::int32_t* offsets = nullptr;  // null: `offset`, or what the lengths say
   int batch = 0;
-  int q_tokens = 0;  // cut to 32 bits, as the rest
-  int k_room = 0;    // flat: tokens; paged: what a row of the page table can address
+  int q_tokens = 0;
+  int k_room = 0;  // flat: tokens; paged: what a row of the page table can address
   int max_tokens = 0;
   int offset = 0;
   bool has_offset = false, causal = true;
 };
+
+// To 32 bits, to which everything here is cut.
+constexpr int cut(std::int64_t n) {
+  return static_cast<int>(n < INT32_MIN ? INT32_MIN : n > INT32_MAX ? INT32_MAX : n);
+}
+
+inline Lengths lengths_of(const ScoreProblem& p) {
+  const Requests& r = p.requests;
+  // Of 32-bit lengths: what lies beyond 2^24 blocks is not reached.
+  const std::int64_t width = r.table_width < 1 << 24 ? r.table_width : 1 << 24;
+  return {.cu_q = r.cu_q,
+          .cu_k = p.k.paged ? nullptr : r.cu_k,
+          .used_k = p.k.paged ? r.used_k : nullptr,
+          .offsets = r.offsets,
+          .batch = cut(r.batch),
+          .q_tokens = cut(p.q.tokens),
+          .k_room = cut(p.k.paged ? width * kBlock : p.k.count),
+          .max_tokens = cut(r.max_seqlen_q),
+          .offset = cut(r.offset),
+          .has_offset = r.has_offset,
+          .causal = r.causal};
+}
 
 struct Rows {
   int b = 0;

@@ -25,8 +25,10 @@ __device__ __forceinline__ bool are_many_cells(std::int64_t cells) {
 struct RowEnds {
   int n, first, last, wanted, count;
 
-  __device__ RowEnds(const SelectProblem& p, std::int64_t columns) {
-    n = static_cast<int>(clamp(columns, 0, p.tiles));
+  __device__ RowEnds(const SelectProblem& p, std::int64_t columns)
+      : RowEnds(p, static_cast<int>(clamp(columns, 0, p.tiles))) {}
+  // Of as many as are known to be there.
+  __device__ RowEnds(const SelectProblem& p, int columns) : n(columns) {
     first = min(p.rule.force_begin, n), last = n - min(p.rule.force_end, n - first);
     wanted = p.rule.topk - (first + n - last);
     count = wanted > 0 ? last - first : 0;
@@ -68,7 +70,7 @@ __global__ void __launch_bounds__(32 * Room::kWarps)
   }
   if (most > 1) asm volatile("bar.sync 1, %0;" ::"r"(most * 32) : "memory");
   const std::int64_t token = blockIdx.x, head = blockIdx.y;
-  const std::int64_t early = columns.before_wait(token);
+  const auto early = columns.before_wait(token);
   const float* const scores = p.scores + head * p.head_stride + token * p.token_stride;
   std::int32_t* const ids = p.out.ids + token * p.out.token_stride + head * p.out.head_stride;
   RowEnds ends(p, early);
@@ -83,7 +85,7 @@ __global__ void __launch_bounds__(32 * Room::kWarps)
   ready.wait_for_previous();
   release_next();
 
-  const std::int64_t columns_now = columns(token, early);
+  const auto columns_now = columns(token, early);
   if (columns_now != early) {
     ends = RowEnds(p, columns_now);
     from = scores + (ends.first + warp * kWarpColumns + lane) * p.tile_stride;

@@ -2,36 +2,9 @@
 #pragma once
 
 #include "cuda/score_params.cuh"
+#include "cuda/visible.cuh"
 
 namespace kvscout::cuda {
-
-// Columns of `token` that hold scores; beyond lie the -inf tails.
-__device__ __forceinline__ int live_columns(const ScoreParams& p, std::int64_t token) {
-  const Lengths& r = p.lengths;
-  if (r.batch == 0 || token >= r.q_tokens) return 0;
-  const int t = static_cast<int>(token);
-  int b = 0;
-  if (r.batch > 1) {
-    b = min(static_cast<int>(__fdividef(static_cast<float>(t) * r.batch, r.q_tokens)),
-            r.batch - 1);  // if all are alike
-    if (r.cu_q[b] > t || t >= r.cu_q[b + 1]) {
-      int high = r.batch;  // the first b with t < cu_q[b + 1]
-      b = 0;
-#pragma unroll 1
-      while (b < high) {
-        const int middle = (b + high) / 2;
-        if (r.cu_q[middle + 1] <= t)
-          b = middle + 1;
-        else
-          high = middle;
-      }
-      if (b == r.batch) return 0;
-    }
-  }
-  const Rows s = rows_of(r, b);
-  const int i = t - s.q_begin;
-  return i < 0 || i >= s.tokens ? 0 : columns_below(p, s.limit(i, r.causal));
-}
 
 // Writes -inf beyond the columns live_of(token): every `warps`-th part of the tails, from `part` to
 // `end`.
@@ -64,7 +37,7 @@ __device__ __forceinline__ void fill_tails(const ScoreParams& p, unsigned warp, 
                                            unsigned begin, unsigned end) {
   const unsigned warps = gridDim.x * of_block;
   fill_parts(p, begin + warps - 1 - blockIdx.x * of_block - warp, warps, end,
-             [&](std::int64_t token) { return live_columns(p, token); });
+             [&](std::int64_t token) { return visible_columns(p.lengths, columns_of(p), token); });
 }
 __device__ __forceinline__ void fill_tails(const ScoreParams& p) {
   fill_tails(p, threadIdx.x / 32, blockDim.x / 32, 0, p.fill_parts);
