@@ -122,63 +122,10 @@ class RowSelection {
       else
         s_.score[place] = score, s_.id[place] = id, floor = min(floor, rank_of_number(score));
     };
-    if (__builtin_expect(listed_ <= 32, 1)) {
-      const float mine = s_.score[lane_];
-      const int id = s_.id[lane_];
-      int above = lane_ < listed_ ? 0 : Room::kList;
-      if (listed_ > wanted_) above += above_in_32<float, float4>(s_.score, mine);
-      unsigned chosen = __ballot_sync(0xFFFFFFFFu, above < wanted_);
-      if (__builtin_expect(__popc(chosen) > wanted_, 0)) {  // the last of those that tie go
-        const int most = __reduce_max_sync(0xFFFFFFFFu, above < wanted_ ? above : 0);
-        const unsigned ties = __ballot_sync(0xFFFFFFFFu, above == most);
-        chosen &= ~__ballot_sync(
-            0xFFFFFFFFu, above == most && __popc(ties & ~below_) <= __popc(chosen) - wanted_);
-      }
-      if (!ends) __syncwarp();  // others still read what is overwritten
-      if (chosen >> lane_ & 1) settle(__popc(chosen & below_), mine, id);
-    } else {
-      constexpr int kOwn = Room::kList / 32;
-      float mine[kOwn];
-      int id[kOwn], above[kOwn];
-      unsigned chosen[kOwn];
-      int found = 0;
-#pragma unroll
-      for (int o = 0; o < kOwn; ++o) {
-        mine[o] = s_.score[lane_ + 32 * o], id[o] = s_.id[lane_ + 32 * o];
-        above[o] = lane_ + 32 * o < listed_ ? 0 : Room::kList;
-      }
-#pragma unroll
-      for (int o = 0; o < kOwn; ++o)
-#pragma unroll 1
-        for (int j = 0; j < listed_; j += 32)
-          above[o] += above_in_32<float, float4>(s_.score + j, mine[o]);
-#pragma unroll
-      for (int o = 0; o < kOwn; ++o) {
-        chosen[o] = __ballot_sync(0xFFFFFFFFu, above[o] < wanted_);
-        found += __popc(chosen[o]);
-      }
-      if (found > wanted_) {
-        int most = 0, excess = found - wanted_;
-#pragma unroll
-        for (int o = 0; o < kOwn; ++o)
-          if (above[o] < wanted_) most = max(most, above[o]);
-        most = __reduce_max_sync(0xFFFFFFFFu, most);
-#pragma unroll
-        for (int o = kOwn - 1; o >= 0; --o) {
-          const unsigned ties = __ballot_sync(0xFFFFFFFFu, above[o] == most);
-          const bool goes = above[o] == most && __popc(ties & ~below_) <= excess;
-          chosen[o] &= ~__ballot_sync(0xFFFFFFFFu, goes);
-          excess = max(excess - __popc(ties), 0);
-        }
-      }
-      __syncwarp();
-      int before = 0;
-#pragma unroll
-      for (int o = 0; o < kOwn; ++o) {
-        if (chosen[o] >> lane_ & 1) settle(before + __popc(chosen[o] & below_), mine[o], id[o]);
-        before += __popc(chosen[o]);
-      }
-    }
+    if (__builtin_expect(listed_ <= 32, 1))
+      choose_of<1>(ends, settle);
+    else
+      choose_of<Room::kList / 32>(ends, settle);
     if (ends) return;
     floor = __reduce_min_sync(0xFFFFFFFFu, floor);
     if (lane_ == 0) s_.floor = floor;
@@ -225,6 +172,52 @@ class RowSelection {
   }
 
  private:
+  // From a list of at most 32 * Own entries, by settle(place, score, id).
+  template <int Own, class Settle>
+  __device__ void choose_of(bool ends, Settle settle) {
+    float mine[Own];
+    int id[Own], above[Own], found = 0;
+    unsigned chosen[Own];
+#pragma unroll
+    for (int o = 0; o < Own; ++o) {
+      mine[o] = s_.score[lane_ + 32 * o], id[o] = s_.id[lane_ + 32 * o];
+      above[o] = lane_ + 32 * o < listed_ ? 0 : Room::kList;
+    }
+    if (Own > 1 || listed_ > wanted_) {  // else all stay
+#pragma unroll
+      for (int o = 0; o < Own; ++o)
+#pragma unroll 1
+        for (int j = 0; j < (Own == 1 ? 32 : listed_); j += 32)
+          above[o] += above_in_32<float, float4>(s_.score + j, mine[o]);
+    }
+#pragma unroll
+    for (int o = 0; o < Own; ++o) {
+      chosen[o] = __ballot_sync(0xFFFFFFFFu, above[o] < wanted_);
+      found += __popc(chosen[o]);
+    }
+    if (__builtin_expect(found > wanted_, 0)) {  // the last of those that tie go
+      int most = 0, excess = found - wanted_;
+#pragma unroll
+      for (int o = 0; o < Own; ++o)
+        if (above[o] < wanted_) most = max(most, above[o]);
+      most = __reduce_max_sync(0xFFFFFFFFu, most);
+#pragma unroll
+      for (int o = Own - 1; o >= 0; --o) {
+        const unsigned ties = __ballot_sync(0xFFFFFFFFu, above[o] == most);
+        const bool goes = above[o] == most && __popc(ties & ~below_) <= excess;
+        chosen[o] &= ~__ballot_sync(0xFFFFFFFFu, goes);
+        excess = max(excess - __popc(ties), 0);
+      }
+    }
+    if (Own > 1 || !ends) __syncwarp();  // others still read what is overwritten
+    int before = 0;
+#pragma unroll
+    for (int o = 0; o < Own; ++o) {
+      if (chosen[o] >> lane_ & 1) settle(before + __popc(chosen[o] & below_), mine[o], id[o]);
+      before += __popc(chosen[o]);
+    }
+  }
+
   struct Count {
     int before, total;  // of the warps before this one; of all
   };
