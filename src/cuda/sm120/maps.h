@@ -59,9 +59,6 @@ KVSCOUT_HD constexpr int element_of(Order order, int lane, int half, int upper, 
              ? 64 * half + 32 * upper + 8 * c + nibble
              : 32 * chunk_of_lane(owner) + 16 * upper + 8 * ((c & 1) != half) + nibble;
 }
-KVSCOUT_HD constexpr int group_of_slot(Order order, int slot) {
-  return order == Order::natural ? slot : kGroupOfSlot[slot];
-}
 
 // Keys are A. Row m of group g of 16 keys is this key of the block of 128: four groups share rows
 // r, r+32, r+64, r+96 and with them one 16-byte load of 128x4 scales.
