@@ -138,8 +138,7 @@ __device__ __forceinline__ void multiply_keys(const ScoreParams& p,
                  : c / 2 < M ? cuda::row_target(p, s, heads, place[more_rows(c)])
                              : nullptr;
     own.pass = tile.pass;
-    __syncwarp();
-    release(tile.taken);
+    barrier_arrive(tile.taken);
 
     // At both ends of the loop one set is in flight, and one waits for its maxima. (Where the
     // assembler cannot tell which, it multiplies one instruction at a time and says so: it needs

@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kBlockThreads<M>, 1)
     }
     for (Tile<Ops, M>& tile : shared.tile) {
       barrier_init(tile.announced, 2 * kPreparers<M> * kWarpgroup);
-      barrier_init(tile.taken, 2 * kWarpgroup / 32);
+      barrier_init(tile.taken, 2 * kWarpgroup);
     }
   }
   cuda::wait_for_previous();
