@@ -72,21 +72,13 @@ for folder in sm80 sm89 sm90 sm120; do
     [ "$source" != score_fp4 ] || known=none
     # 16 rows: what a lane needs once a block of keys.
     [[ $folder != sm8? ]] || known+='|score_stream.*Li2E'
-    # What a lane needs once a block of keys or once a segment, since whole units run without a branch. Element types
-    # by their numbers in the enumeration: 0 e2m1, 2 f16, 3 bf16.
-    slight=none most_slight=0
-    case $folder in
-      sm90) slight='score_stream.*E[023]ELS5_0EEELi2E' most_slight=8 ;;
-      sm120) slight='score_stream.*(E2ELS5_0EEELi[12]|E3ELS5_0EEELi2|E2ELS5_2EEELi4|E3ELS5_3EEELi4)E' most_slight=40 ;;
-    esac
     "$cuobjdump" --dump-resource-usage "$object" 2>&1 |
-      awk -v known="$known" -v most="$most_stack" -v slight="$slight" -v most_slight="$most_slight" '
+      awk -v known="$known" -v most="$most_stack" '
         /Function / { name = $2 }
         /REG:/ {
           match($0, /STACK:[0-9]+/); stack = substr($0, RSTART + 6, RLENGTH - 6) + 0
           match($0, /LOCAL:[0-9]+/); local = substr($0, RSTART + 6, RLENGTH - 6) + 0
-          is_known = name ~ known && stack <= most + 0 || name ~ slight && stack <= most_slight + 0
-          if (stack + local > 0) print (is_known && local == 0 ? "known" : "new"), name, "stack", stack, "local", local
+          if (stack + local > 0) print (name ~ known && local == 0 && stack <= most + 0 ? "known" : "new"), name, "stack", stack, "local", local
         }' >"$sass/spills"
     on_stack=$((on_stack + $(grep -c '^known' "$sass/spills" || true)))
     grep '^new' "$sass/spills" >"$sass/unknown" || true

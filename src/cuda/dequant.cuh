@@ -61,6 +61,9 @@ struct Operands {
   static constexpr bool kKeyScales = K == Element::e2m1, kQueryScales = Q == Element::e2m1;
   static constexpr bool kLooksUp =
       A::kLooksUp && kKeyScales;  // where there is time to fill a table
+  // Units of keys without a branch. Elsewhere that takes registers which are not there (sm120 kept
+  // up to 40 bytes on the stack), and an H200's memory is not what they wait for.
+  static constexpr bool kStraight = A::kLooksUp;
   static constexpr float kRepairOne = kBf16 ? 256.0f : 16384.0f;
   static constexpr float kRepair =
       (kKeyScales ? kRepairOne : 1.0f) * (kQueryScales ? kRepairOne : 1.0f);

@@ -14,57 +14,17 @@
 #include <type_traits>
 
 #include "cuda/dependent.cuh"
+#include "cuda/prefetch.cuh"
 #include "cuda/score_few.cuh"
-#include "cuda/stream_units.cuh"
+#include "cuda/stream_maxima.cuh"
 
 namespace kvscout::cuda {
-
-// Puts the rows' maxima of a block of keys where they belong: into the output, or, where an earlier
-// warp began the block or a later one goes on with it, beside its share.
-template <class Ops, int Tiles>
-__device__ __forceinline__ void write_block(const ScoreParams& p, Position<Tiles>& here,
-                                            float value, bool joins, bool stays, int lane,
-                                            bool speaks, int row, float* target) {
-  if (p.folds) {
-    __syncwarp();
-    if (is_speaker<Tiles>(lane)) here.rows[row_of_lane<Tiles>(lane)] = value;
-    __syncwarp();
-    value = lane < here.segment.tokens ? fold_heads(p.tile, here.rows, here.heads.heads, lane)
-                                       : -INFINITY;
-  }
-  if (joins || stays) {
-    float* const share = joins ? here.joined : here.begun;
-    if (speaks) share[row] = here.pass == 0 ? value : fmaxf(share[row], value);
-  } else if (target) {
-    if (here.pass > 0) value = fmaxf(value, *target);  // raw maxima gather in the output
-    *target = here.pass + 1 == p.tile.passes ? finish<Ops>(value, here.scale) : value;
-  }
-}
-
-// Hides keys that rows do not see, of a step whose first key is the lane's `first`. `limits`: of
-// the tile's rows.
-template <class Ops, int Tiles>
-__device__ __forceinline__ void mask_step(const int* limits, int first, int lane,
-                                          float (&d)[Unit<Ops, Tiles>::kStep][Tiles][4]) {
-#pragma unroll
-  for (int t = 0; t < Tiles; ++t)
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const int visible = limits[t * 8 + lane % 4 * 2 + e] - first;
-#pragma unroll
-      for (int g = 0; g < Unit<Ops, Tiles>::kStep; ++g) {
-        if (g * 32 >= visible) d[g][t][e] = -INFINITY;
-        if (g * 32 + 8 >= visible) d[g][t][2 + e] = -INFINITY;
-      }
-    }
-}
 
 // The units of a share. Unit n is part n % kOf of the block of column n / kOf. First of all the
 // keys are asked for; what else there is to know is put down meanwhile.
 template <class Ops, int Tiles>
 __device__ __forceinline__ void stream_units(const ScoreParams& p, const Share& share,
-                                             Position<Tiles>& here, int lane, bool speaks,
-                                             int row) {
+                                             Position<Tiles>& here, int lane) {
   using U = Unit<Ops, Tiles>;
   using Unpack = std::conditional_t<Ops::kLooksUp, ByTable, ByArithmetic<true>>;
   // Unsigned, so that a remainder is a mask.
@@ -84,6 +44,9 @@ __device__ __forceinline__ void stream_units(const ScoreParams& p, const Share& 
     from.keys = s.keys + next * s.key_stride + lane / 4 * p.k_token_stride + lane % 4 * 16;
     from.scales = s.scales + std::uint64_t{next} * s.scale_stride +
                   (lane % 4 / 2 * scale_layout::kSecondHalf + (p.paged ? lane / 4 * 16 : 0));
+    const unsigned left = end - static_cast<unsigned>(c - s.segment.column) * U::kOf;
+    if (Ops::kKeyScales && left <= kLastBlocks * U::kOf && from.dense && from.exists)
+      prefetch_block(from, p.paged, lane);
     if (static_cast<unsigned>(c + 1 - s.segment.column) * U::kOf < end) look_up(s, c + 1);
   };
 
@@ -115,7 +78,8 @@ __device__ __forceinline__ void stream_units(const ScoreParams& p, const Share& 
   for (int n = lane; n < Tiles * 8; n += 32)
     here.limits[n] = s.rows.limit(s.first + place_of_row(p.tile, n).token, p.lengths.causal);
   __syncwarp();
-  if (speaks) here.targets[row] = row_target(p, s, here.heads, row);
+  if (const Speaker<Tiles> of(p, lane); of.speaks)
+    here.targets[of.row] = row_target(p, s, here.heads, of.row);
   const Unpack by;
   QueryFragments<Tiles> q;
 #pragma unroll
@@ -152,7 +116,7 @@ __device__ __forceinline__ void stream_units(const ScoreParams& p, const Share& 
       for (int g = 0; g < U::kStep; ++g) raise<Tiles>(m, d[g]);
       load(i);
     };
-    if (__builtin_expect(!masked && from.dense, 1)) {
+    if (Ops::kStraight && __builtin_expect(!masked && from.dense, 1)) {
       // Without a branch, so that the steps overlap.
       const std::uint8_t* rows = from.keys + U::row(next_u, 0) * U::kRowBytes;
 #pragma unroll
@@ -165,8 +129,9 @@ __device__ __forceinline__ void stream_units(const ScoreParams& p, const Share& 
         step(
             i,
             [&](int j, float(&d)[U::kStep][Tiles][4]) {
-              mask_step<Ops, Tiles>(here.limits,
-                                    U::row(u, j * U::kStep) + lane / 4 + block * kBlock, lane, d);
+              if (Ops::kStraight || masked)
+                mask_step<Ops, Tiles>(here.limits,
+                                      U::row(u, j * U::kStep) + lane / 4 + block * kBlock, lane, d);
             },
             [&](int j) {
               if (loads) load_step<Ops, Tiles>(p, here, from, next_u, j, lane, raw);
@@ -177,9 +142,10 @@ __device__ __forceinline__ void stream_units(const ScoreParams& p, const Share& 
     // The warp is done with the block.
     const float value = exists ? reduce_keys<Tiles>(m, lane) : -INFINITY;
     const bool joins = column == s.column && here.first != 0, stays = next_u != 0;
-    float* target = speaks ? here.targets[row] : nullptr;
+    const Speaker<Tiles> of(p, lane);
+    float* target = of.speaks ? here.targets[of.row] : nullptr;
     if (target) target += column * p.out_column_stride;
-    write_block<Ops>(p, here, value, joins, stays, lane, speaks, row, target);
+    write_block<Ops>(p, here, value, joins, stays, of, target);
     if (!more) break;
     clear<Tiles>(m);
     ++column;
@@ -215,15 +181,18 @@ __global__ void __launch_bounds__(stream_threads(Tiles * 8), 1)
     return;
   }
   if constexpr (Ops::kLooksUp) __syncthreads();
-  // Rows, or tokens where heads fold, are spread over lanes; of the lanes that hold the same one,
-  // one speaks.
-  const bool speaks = p.folds ? lane < Tiles * 8 : is_speaker<Tiles>(lane);
-  const int row = p.folds ? lane : row_of_lane<Tiles>(lane);
   // Below 2^31: results alone would otherwise fill the memory.
   const auto units = static_cast<unsigned>(blocks.end - blocks.begin) * kUnits;
   const unsigned each = units / kStreamWarps, rest = units % kStreamWarps;
   const int begin = static_cast<int>(warp * each + min(static_cast<unsigned>(warp), rest)),
             end_of_warp = begin + static_cast<int>(each + (static_cast<unsigned>(warp) < rest));
+  // One warp asks for all, the one that has least to do. (8 x 131k 24.6 us; each for its own, when
+  // it knows the page: 25.1.)
+  if constexpr (Ops::kKeyScales && kPrefetchesFirst)
+    if (warp == kStreamWarps - 1 && units > 0) {
+      const unsigned w = least(lane, kStreamWarps - 1), first = w * each + min(w, rest);
+      prefetch_first(p, list, blocks.begin + min(first, units - 1) / kUnits);
+    }
   if (lane == 0) here.begin = begin, here.end = end_of_warp, here.line = blocks.begin;
   if (begin < end_of_warp) {
     const auto share_of = [&](const Segment& found, int at, int pass) {
@@ -233,7 +202,7 @@ __global__ void __launch_bounds__(stream_threads(Tiles * 8), 1)
     Share share = share_of(list.first(blocks.begin + begin / kUnits), begin, 0);
 #pragma unroll 1
     for (;;) {
-      stream_units<Ops>(p, share, here, lane, speaks, row);
+      stream_units<Ops>(p, share, here, lane);
       if (here.pass + 1 < p.tile.passes) {
         share = share_of(here.segment, here.at, here.pass + 1);
       } else {
@@ -250,11 +219,12 @@ __global__ void __launch_bounds__(stream_threads(Tiles * 8), 1)
   __syncthreads();
   const int end = (here.end / kUnits + 1) * kUnits;
   if (here.end % kUnits == 0 || here.begin == here.end || here.begin > end - kUnits) return;
-  float* const out = speaks ? here.targets[row] : nullptr;
+  const Speaker<Tiles> of(p, lane);
+  float* const out = of.speaks ? here.targets[of.row] : nullptr;
   if (!out) return;
-  float value = here.begun[row];
+  float value = here.begun[of.row];
   for (int w = warp + 1; w < kStreamWarps && positions[w].begin < end; ++w)
-    value = fmaxf(value, positions[w].joined[row]);
+    value = fmaxf(value, positions[w].joined[of.row]);
   const int column = s.column + (here.first + here.units) / kUnits;
   out[column * p.out_column_stride] = finish<Ops>(value, here.scale);
 }

@@ -100,6 +100,34 @@ class WorkList {
     return within_slot(slot, x);
   }
 
+  // What seek finds, by each lane for an x of its own, and without what does not tell where it is.
+  struct Place {
+    Rows rows;
+    int unit, column;
+  };
+  __device__ __forceinline__ Place place(std::int64_t x) const {
+    static_assert(Alone && Level);
+    int slot = 0;
+    if (p_.lengths.batch > 1) {
+#pragma unroll
+      for (int width = kSlots / 2; width; width /= 2)
+        if (sums_[slot + width - 1] <= x) slot += width;
+      if (slot) x -= sums_[slot - 1];
+    }
+    int b = slot * requests_a_slot();
+    for (int left = requests_a_slot();; ++b) {
+      const Rows r = rows_of(p_, b);
+      const int tiles = tiles_of(p_, r), cost = tiles ? cost_of_tile(r, tiles - 1) : 0;
+      const std::int64_t all = static_cast<std::int64_t>(cost) * tiles * p_.tile.units;
+      if (--left && x >= all) {
+        x -= all;
+        continue;
+      }
+      const auto row = static_cast<int>(x / cost);
+      return {r, row / tiles, static_cast<int>(x - static_cast<std::int64_t>(row) * cost)};
+    }
+  }
+
   // The segment behind that one, of the same request and unit, if that has more tiles: without a
   // search. (Later tiles see at least as many columns.)
   __device__ __forceinline__ bool step(Segment& s) const {

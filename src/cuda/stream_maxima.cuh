@@ -1,0 +1,62 @@
+// What becomes of products in the streaming schedule: keys that rows do not see are hidden, and the
+// maxima of a block go into the output or wait for those of other warps.
+#pragma once
+
+#include "cuda/stream_units.cuh"
+
+namespace kvscout::cuda {
+
+// Rows, or tokens where heads fold, are spread over lanes; of the lanes that hold the same one, one
+// speaks. Found again where it is used: over the loop there is no register to keep it in.
+template <int Tiles>
+struct Speaker {
+  int lane, row;
+  bool speaks;
+  __device__ __forceinline__ Speaker(const ScoreParams& p, int of) : lane(of) {
+    asm volatile("" : "+r"(lane));
+    speaks = p.folds ? lane < Tiles * 8 : is_speaker<Tiles>(lane);
+    row = p.folds ? lane : row_of_lane<Tiles>(lane);
+  }
+};
+
+// Puts the rows' maxima of a block of keys where they belong: into the output, or, where an earlier
+// warp began the block or a later one goes on with it, beside its share.
+template <class Ops, int Tiles>
+__device__ __forceinline__ void write_block(const ScoreParams& p, Position<Tiles>& here,
+                                            float value, bool joins, bool stays,
+                                            const Speaker<Tiles>& of, float* target) {
+  if (p.folds) {
+    __syncwarp();
+    if (is_speaker<Tiles>(of.lane)) here.rows[row_of_lane<Tiles>(of.lane)] = value;
+    __syncwarp();
+    value = of.lane < here.segment.tokens ? fold_heads(p.tile, here.rows, here.heads.heads, of.lane)
+                                          : -INFINITY;
+  }
+  if (joins || stays) {
+    float* const share = joins ? here.joined : here.begun;
+    if (of.speaks) share[of.row] = here.pass == 0 ? value : fmaxf(share[of.row], value);
+  } else if (target) {
+    if (here.pass > 0) value = fmaxf(value, *target);  // raw maxima gather in the output
+    *target = here.pass + 1 == p.tile.passes ? finish<Ops>(value, here.scale) : value;
+  }
+}
+
+// Hides keys that rows do not see, of a step whose first key is the lane's `first`. `limits`: of
+// the tile's rows.
+template <class Ops, int Tiles>
+__device__ __forceinline__ void mask_step(const int* limits, int first, int lane,
+                                          float (&d)[Unit<Ops, Tiles>::kStep][Tiles][4]) {
+#pragma unroll
+  for (int t = 0; t < Tiles; ++t)
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int visible = limits[t * 8 + lane % 4 * 2 + e] - first;
+#pragma unroll
+      for (int g = 0; g < Unit<Ops, Tiles>::kStep; ++g) {
+        if (g * 32 >= visible) d[g][t][e] = -INFINITY;
+        if (g * 32 + 8 >= visible) d[g][t][2 + e] = -INFINITY;
+      }
+    }
+}
+
+}  // namespace kvscout::cuda
