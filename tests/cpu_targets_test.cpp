@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <limits>
 #include <random>
 #include <string>
@@ -236,32 +237,44 @@ void compare_scores(bool nvfp4_keys, int rounds) {
 TEST(CpuTargets, Nvfp4Scores) { compare_scores(true, kProblems); }
 TEST(CpuTargets, FloatScores) { compare_scores(false, kProblems); }
 
-// Tile registers flush subnormals and take bf16 queries between bounds (amx/layout.h): all rows, or
-// some, of one binade, from subnormals to infinities and NaN, around these bounds above all. In the
-// lowest ones products and sums are subnormal, too.
-TEST(CpuTargets, Bf16QueriesOfAnySize) {
-  for (int exponent : {0, 13, 17, 18, 142, 143, 254, 255})
+// Tile registers flush subnormals, and take bf16 between bounds (amx/layout.h). So queries, keys or
+// both, all rows or some, are of one binade here, from subnormals to infinities and NaN, around
+// these bounds above all. Beyond the lower one products and sums are subnormal, too.
+void set_binade(Random& r, int exponent, bool all, std::vector<std::uint8_t>& numbers) {
+  constexpr std::size_t kRow = 256;
+  for (std::size_t i = 0; i + 1 < numbers.size(); i += 2) {
+    if (!all && i / kRow % 16 != 3) continue;
+    const auto x = static_cast<std::uint16_t>((r.below(2) << 15) | (exponent << 7) | r.below(128));
+    std::memcpy(&numbers[i], &x, 2);
+  }
+}
+
+void compare_sizes(bool nvfp4_keys, std::initializer_list<int> exponents) {
+  for (int exponent : exponents)
     for (int seed = 0; seed < kProblems / 40; ++seed) {
       Random r{std::mt19937_64(static_cast<std::uint64_t>(exponent * 100 + seed) + 3000)};
       Problem p;
       do {
         p = Problem();
-        make(r, p, true);
-      } while (p.fp4.q_fp4.dtype != DType::bf16);
-      const std::size_t row = 256;
-      const bool all = r.one_in(2);
-      for (std::size_t i = 0; i + 1 < p.q.size(); i += 2) {
-        if (!all && i / row % 16 != 3) continue;
-        const auto x =
-            static_cast<std::uint16_t>((r.below(2) << 15) | (exponent << 7) | r.below(128));
-        std::memcpy(&p.q[i], &x, 2);
-      }
+        make(r, p, nvfp4_keys);
+      } while ((nvfp4_keys ? p.fp4.q_fp4 : p.plain.q).dtype != DType::bf16 ||
+               (seed > 0 && !nvfp4_keys && p.plain.k.dtype != DType::bf16));
+      const bool bf16_keys = !nvfp4_keys && p.plain.k.dtype == DType::bf16;
+      const bool both = bf16_keys && seed % 3 == 2, only_keys = bf16_keys && seed % 3 == 1;
+      const bool all = seed < 3 || r.one_in(2);
+      if (!only_keys) set_binade(r, exponent, all, p.q);
+      if (only_keys || both) set_binade(r, exponent, all, p.k);
       if (r.one_in(2) || exponent < 18)
         std::fill(p.k_scale.begin(), p.k_scale.end(), std::uint8_t{1});
-      compare_targets(r, p, true, false,
+      compare_targets(r, p, nvfp4_keys, false,
                       "exponent " + std::to_string(exponent) + ", seed " + std::to_string(seed));
       if (testing::Test::HasFatalFailure()) return;
     }
+}
+
+TEST(CpuTargets, Bf16QueriesOfAnySize) { compare_sizes(true, {0, 13, 17, 18, 142, 143, 254, 255}); }
+TEST(CpuTargets, Bf16OfAnySize) {
+  compare_sizes(false, {0, 17, 18, 63, 70, 71, 143, 182, 183, 255});
 }
 
 TEST(CpuTargets, Index) {

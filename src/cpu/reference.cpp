@@ -102,8 +102,8 @@ float dot(const float (&q)[kHeadDim], const float (&k)[kHeadDim], Element q_type
     float& s = group[d / 16];
     s = q_type == Element::e2m1 ? s + q[d] * k[d] : std::fma(q[d], k[d], s);
   }
-  float sum = 0;
-  for (int g = 0; g < 8; g += 2)
+  float sum = group[0] + group[1];
+  for (int g = 2; g < 8; g += 2)
     sum = q_type == Element::e2m1 ? sum + group[g] + group[g + 1] : sum + (group[g] + group[g + 1]);
   return sum;
 }
