@@ -40,8 +40,10 @@ struct QuerySource {
 // becomes the largest logit, -inf if there is none. Both have vectors*lanes entries.
 struct Route {
   std::size_t vector_bytes = 0, block_bytes = 0;
-  // Whether these rows can be packed (null: any can). Otherwise the route `floats` serves.
+  // Whether these rows can be packed, these keys unpacked (null: any can). Otherwise the route
+  // `floats` serves.
   bool (*takes)(const QuerySource&) = nullptr;
+  bool (*takes_keys)(const KeySource&) = nullptr;
   void (*pack)(const QuerySource&, void* vector) = nullptr;
   void (*unpack)(const KeySource&, void* block) = nullptr;
   void (*score)(const void* tile, int vectors, const void* block, const std::int32_t* visible,
@@ -78,9 +80,10 @@ inline constexpr int kMostCandidates = 256;  // that `choose` deals with
 struct Kernels {
   const char* name;
   int lanes;
-  Route nvfp4;                     // e2m1 x e2m1: exact integers
-  Route floats;                    // all other types: float32
-  Route bf16 = {};                 // bf16 x e2m1, where something is faster than `floats`
+  Route nvfp4;   // e2m1 x e2m1: exact integers
+  Route floats;  // all other types: float32
+  // bf16 queries, by the keys' type, where something is faster than `floats`.
+  Route bf16_e2m1 = {}, bf16_e4m3 = {}, bf16_bf16 = {};
   ScoreKeys score_keys = nullptr;  // e2m1 x e2m1, keys with 128 readable rows
   std::size_t row_bytes = 0;       // of a row that it takes
   int max_rows_of_score_keys = 0;  // `score` is faster beyond

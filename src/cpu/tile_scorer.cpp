@@ -15,9 +15,11 @@ const std::uint8_t* at(const void* base, std::int64_t bytes) {
 }
 
 const Route& route_of(const ScoreProblem& p, const Kernels& k) {
-  return p.q.type == Element::e2m1                                               ? k.nvfp4
-         : p.q.type == Element::bf16 && p.k.type == Element::e2m1 && k.bf16.pack ? k.bf16
-                                                                                 : k.floats;
+  if (p.q.type == Element::e2m1) return k.nvfp4;
+  const Route& bf16 = p.k.type == Element::e2m1   ? k.bf16_e2m1
+                      : p.k.type == Element::e4m3 ? k.bf16_e4m3
+                                                  : k.bf16_bf16;
+  return p.q.type == Element::bf16 && bf16.pack ? bf16 : k.floats;
 }
 
 std::size_t rounded(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -82,14 +84,16 @@ void TileScorer::begin(const Tile& tile, const Span& span) {
              tile.rows() <= kernels_.max_rows_of_score_keys;
   vectors_ = by_keys_ ? tile.rows() : (tile.rows() + kernels_.lanes - 1) / kernels_.lanes;
   route_ = &first_;
-  if (!pack()) {
-    route_ = &kernels_.floats;
-    pack();
-  }
+  if (!pack()) take_floats();
   if (!by_keys_ && route_->enter) {
     route_->enter(tile.rows(), block_);
     entered_ = route_;
   }
+}
+
+void TileScorer::take_floats() {
+  route_ = &kernels_.floats;
+  pack();
 }
 
 // False: the route does not take these rows.
@@ -207,11 +211,12 @@ const float* TileScorer::score(std::int64_t block) {
   if (span_.limit(tile_.first + tile_.count - 1, p_.requests.causal) <= first_key) return nullptr;
   KeySource source;
   if (!find_keys(block, &source)) return nullptr;
-  if (route_ != &kernels_.floats) find_next(block, &source);
+  if (p_.k.scale && route_ != &kernels_.floats) find_next(block, &source);
   const std::int32_t* visible = visible_keys(first_key);
   if (by_keys_) {
     kernels_.score_keys(queries_, vectors_, source, visible, best_);
   } else {
+    if (route_->takes_keys && !route_->takes_keys(source)) take_floats();  // for good
     route_->unpack(source, block_);
     route_->score(queries_, vectors_, block_, visible, best_);
   }

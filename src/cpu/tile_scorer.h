@@ -41,6 +41,7 @@ class TileScorer {
 
  private:
   bool pack();
+  void take_floats();
   bool find_page(std::int64_t block, const std::uint8_t** rows, const std::uint8_t** scales) const;
   bool find_keys(std::int64_t block, KeySource* source);
   void find_next(std::int64_t block, KeySource* source) const;

@@ -1,5 +1,5 @@
-// NVFP4 keys on the tile registers of AMX (Sapphire Rapids and later), against NVFP4 and bf16
-// queries.
+// Scores on the tile registers of AMX (Sapphire Rapids and later): NVFP4 queries against NVFP4
+// keys, and bf16 queries against keys of NVFP4, e4m3 and bf16.
 //
 // TDPBF16PS adds up the products of the K dimension in two chains of fma from zero, over the first
 // and over the second elements of its pairs, then the two, and adds that to the accumulator.
@@ -17,7 +17,8 @@
 // right by three bits is the bfloat16 of 2^-112 times it (the exponents' biases are 15 and 127),
 // and zero stays zero. AMX ignores the rounding mode and flushes subnormals, which do not occur:
 // keys are multiples of 2^-10, bf16 queries that `takes` lets through multiples of 2^-116, so
-// everything that is added up is 0 or at least 2^-126, and with queries below 2^16 finite.
+// everything that is added up is 0 or at least 2^-126, and with queries below 2^16 finite. Keys of
+// bf16 stay as they are; there both sides are multiples of 2^-63.
 #pragma once
 
 #include <immintrin.h>
@@ -91,29 +92,76 @@ KVSCOUT_AMX_INLINE Constants constants() {
   return c;
 }
 
+KVSCOUT_AMX_INLINE __m512i product_of_halves(__m512i x, __m512i y) {
+  __m512i product;  // clang 14 has the instruction, but no header for it
+  asm("vmulph %2, %1, %0" : "=v"(product) : "v"(x), "v"(y));
+  return product;
+}
+// An arithmetic shift by three as a multiplication: two ports do it, shifts have one.
+KVSCOUT_AMX_INLINE __m512i shifted(__m512i halves, const Constants& c) {
+  return _mm512_and_si512(_mm512_mulhi_epi16(halves, c.factor), c.kept);
+}
+
 // Codes in the low nibbles of the high bytes of words, times scales: 2^-112 times the product in
 // bfloat16. Scales are (byte & 0x7F) << 7, which is 1/256 of their value in half precision.
 KVSCOUT_AMX_INLINE __m512i scaled(__m512i codes, __m512i scales, const Constants& c) {
   const __m512i x = _mm512_maskz_permutexvar_epi8(c.high, codes, c.table);
-  __m512i product;  // clang 14 has the instruction, but no header for it
-  asm("vmulph %2, %1, %0" : "=v"(product) : "v"(x), "v"(scales));
-  // An arithmetic shift by three as a multiplication: two ports do it, shifts have one.
-  return _mm512_and_si512(_mm512_mulhi_epi16(product, c.factor), c.kept);
+  return shifted(product_of_halves(x, scales), c);
 }
 inline constexpr short kNan = 0x7FC0;
 
+// Which bf16 numbers products are safe with (above): 0, and magnitudes from 2^lowest to below
+// 2^beyond; queries are multiplied by 2^factor.
+struct Range {
+  int lowest, beyond, factor;
+};
+inline constexpr Range kScaled{-109, 16, 112};  // queries for keys times 2^-112
+inline constexpr Range kPlain{-56, 56, 0};      // queries and keys of bf16
+
+// Of 128 numbers: those outside the range.
+template <Range kRange>
+KVSCOUT_AMX_INLINE __mmask32 outside(const std::uint8_t* row) {
+  constexpr short kLeast = (127 + kRange.lowest) << 7, kBeyond = (127 + kRange.beyond) << 7;
+  __mmask32 found = 0;
+  for (int two = 0; two < kHeadDim / kPairDepth; ++two) {
+    const __m512i x =
+        _mm512_and_si512(_mm512_loadu_si512(row + 2 * kPairDepth * two), _mm512_set1_epi16(0x7FFF));
+    found |= _mm512_mask_cmpge_epu16_mask(_mm512_test_epi16_mask(x, x),
+                                          _mm512_sub_epi16(x, _mm512_set1_epi16(kLeast)),
+                                          _mm512_set1_epi16(kBeyond - kLeast));
+  }
+  return found;
+}
+
+// Elements of two groups in pairs.
+KVSCOUT_AMX_INLINE __m512i pair_elements() {
+  alignas(64) static constexpr std::uint16_t kElements[kPairDepth] = {
+      0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+      8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  return _mm512_load_si512(kElements);
+}
+
 // pack.cpp
 void pack(const QuerySource& source, void* vector);
-void pack_bf16(const QuerySource& source, void* vector);
-bool takes(const QuerySource& source);  // whether pack_bf16 can take it
+template <Range kRange>
+KVSCOUT_AMX void pack_bf16(const QuerySource& source, void* vector);
+template <Range kRange>
+KVSCOUT_AMX bool takes(const QuerySource& source);
+
+// plain.cpp
+void unpack_bf16(const KeySource& source, void* block);
+void unpack_e4m3(const KeySource& source, void* block);
+bool takes_keys(const KeySource& source);  // of bf16
 
 // score.cpp
 void unpack(const KeySource& source, void* block);
 template <int kDepth>
-void score(const void* tiles, int vectors, const void* block, const std::int32_t* visible,
-           float* best);
+KVSCOUT_AMX void score(const void* tiles, int vectors, const void* block,
+                       const std::int32_t* visible, float* best);
 template <int kDepth>
-void enter(int rows, void* block);
+KVSCOUT_AMX void enter(int rows, void* block);
+void score_unpacked(const void* tiles, int vectors, const void* block, const std::int32_t* visible,
+                    float* best);  // of bf16 queries
 void leave();
 
 }  // namespace kvscout::cpu::amx

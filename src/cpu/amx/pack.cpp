@@ -28,26 +28,11 @@ constexpr Places make_places() {
 }
 constexpr Places kPlaces = make_places();
 
-// Element of two groups for each place of them in QueryTiles.
-struct Elements {
-  alignas(64) std::uint16_t of[kPairDepth];
-};
-constexpr Elements make_elements() {
-  Elements e{};
-  for (unsigned i = 0; i < kPairDepth; ++i)
-    e.of[i] = static_cast<std::uint16_t>(i / 2 + i % 2 * 16);
-  return e;
-}
-constexpr Elements kElements = make_elements();
-
-// Where exponents are in bfloat16, and what the factor 2^112 adds to them.
-constexpr int kExponent = 7, kFactor = 112;
-
-KVSCOUT_AMX_INLINE __m512i times_factor(__m512i x, int magnitude, int exponent) {
+// Times 2^exponent, where bits of `magnitude` are set.
+KVSCOUT_AMX_INLINE __m512i times_power(__m512i x, int magnitude, int exponent) {
   const __mmask32 nonzero =
       _mm512_test_epi16_mask(x, _mm512_set1_epi16(static_cast<short>(magnitude)));
-  return _mm512_mask_add_epi16(x, nonzero, x,
-                               _mm512_set1_epi16(static_cast<short>(exponent << kExponent)));
+  return _mm512_mask_add_epi16(x, nonzero, x, _mm512_set1_epi16(static_cast<short>(exponent << 7)));
 }
 
 }  // namespace
@@ -67,7 +52,7 @@ KVSCOUT_AMX void pack(const QuerySource& source, void* vector) {
       const __m512i turned = _mm512_shldv_epi16(words, words, _mm512_load_si512(kPlaces.turn));
       const __m512i scale = _mm512_permutexvar_epi16(_mm512_load_si512(kPlaces.group[two]), bytes);
       __m512i x = scaled(turned, _mm512_slli_epi16(scale, 7), constant);
-      x = times_factor(x, 0x0FFF, 2 * kFactor);  // `scaled` put 2^-112 there
+      x = times_power(x, 0x0FFF, 2 * kScaled.factor);  // `scaled` put 2^-112 there
       x = _mm512_mask_mov_epi16(x, _mm512_cmpeq_epi16_mask(scale, seven_bits),
                                 _mm512_set1_epi16(kNan));
       _mm256_store_si256(reinterpret_cast<__m256i*>(tiles.data[2 * two][row]),
@@ -78,32 +63,29 @@ KVSCOUT_AMX void pack(const QuerySource& source, void* vector) {
   }
 }
 
+template <Range kRange>
 KVSCOUT_AMX void pack_bf16(const QuerySource& source, void* vector) {
   auto& tiles = *static_cast<QueryTiles<kPairDepth>*>(vector);
-  const __m512i elements = _mm512_load_si512(kElements.of);
+  const __m512i elements = pair_elements();
   for (int row = 0; row < kRows; ++row)
     for (int two = 0; two < kHeadDim / kPairDepth; ++two) {
       const __m512i x = _mm512_loadu_si512(source.rows[row] + 2 * kPairDepth * two);
       _mm512_store_si512(tiles.data[two][row],
-                         times_factor(_mm512_permutexvar_epi16(elements, x), 0x7FFF, kFactor));
+                         times_power(_mm512_permutexvar_epi16(elements, x), 0x7FFF, kRange.factor));
     }
 }
 
-// Zeros, and magnitudes from 2^-109 to below 2^16.
+template <Range kRange>
 KVSCOUT_AMX bool takes(const QuerySource& source) {
-  constexpr short kLeast = (127 - 109) << kExponent, kBeyond = (127 + 16) << kExponent;
-  const __m512i magnitude = _mm512_set1_epi16(0x7FFF), least = _mm512_set1_epi16(kLeast),
-                range = _mm512_set1_epi16(kBeyond - kLeast);
   __mmask32 others = 0;
-  for (int row = 0; row < kRows; ++row)
-    for (int two = 0; two < kHeadDim / kPairDepth; ++two) {
-      const __m512i x =
-          _mm512_and_si512(_mm512_loadu_si512(source.rows[row] + 2 * kPairDepth * two), magnitude);
-      others |= _mm512_mask_cmpge_epu16_mask(_mm512_test_epi16_mask(x, x),
-                                             _mm512_sub_epi16(x, least), range);
-    }
+  for (int row = 0; row < kRows; ++row) others |= outside<kRange>(source.rows[row]);
   return others == 0;
 }
+
+template void pack_bf16<kScaled>(const QuerySource&, void*);
+template void pack_bf16<kPlain>(const QuerySource&, void*);
+template bool takes<kScaled>(const QuerySource&);
+template bool takes<kPlain>(const QuerySource&);
 
 }  // namespace kvscout::cpu::amx
 

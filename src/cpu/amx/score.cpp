@@ -187,6 +187,15 @@ KVSCOUT_AMX void score(const void* tiles, int vectors, const void* block,
   next_vectors<kDepth, 1>(q, vectors - 1, vectors % 2, b, visible, best);
 }
 
+KVSCOUT_AMX void score_unpacked(const void* tiles, int vectors, const void* block,
+                                const std::int32_t* visible, float* best) {
+  const auto* q = static_cast<const QueryTiles<kPairDepth>*>(tiles);
+  auto& b = *static_cast<KeyBlock*>(const_cast<void*>(block));
+  if (all_see_all(visible, vectors * kRows)) visible = nullptr;
+  next_vectors<kPairDepth, 2>(q, 0, vectors / 2, b, visible, best);
+  next_vectors<kPairDepth, 1>(q, vectors - 1, vectors % 2, b, visible, best);
+}
+
 template <int kDepth>
 KVSCOUT_AMX void enter(int rows, void* block) {
   auto& b = *static_cast<KeyBlock*>(block);

@@ -47,14 +47,22 @@ int amx_kernels(const Kernels& vnni, const Kernels** list) {
                .score = amx::score<amx::kGroupDepth>,
                .enter = amx::enter<amx::kGroupDepth>,
                .leave = amx::leave};
-    k.bf16 = {.vector_bytes = sizeof(amx::QueryTiles<amx::kPairDepth>),
-              .block_bytes = sizeof(amx::KeyBlock),
-              .takes = amx::takes,
-              .pack = amx::pack_bf16,
-              .unpack = amx::unpack,
-              .score = amx::score<amx::kPairDepth>,
-              .enter = amx::enter<amx::kPairDepth>,
-              .leave = amx::leave};
+    k.bf16_e2m1 = {.vector_bytes = sizeof(amx::QueryTiles<amx::kPairDepth>),
+                   .block_bytes = sizeof(amx::KeyBlock),
+                   .takes = amx::takes<amx::kScaled>,
+                   .pack = amx::pack_bf16<amx::kScaled>,
+                   .unpack = amx::unpack,
+                   .score = amx::score<amx::kPairDepth>,
+                   .enter = amx::enter<amx::kPairDepth>,
+                   .leave = amx::leave};
+    k.bf16_e4m3 = k.bf16_e2m1;
+    k.bf16_e4m3.unpack = amx::unpack_e4m3;
+    k.bf16_e4m3.score = amx::score_unpacked;
+    k.bf16_bf16 = k.bf16_e4m3;
+    k.bf16_bf16.takes = amx::takes<amx::kPlain>;
+    k.bf16_bf16.takes_keys = amx::takes_keys;
+    k.bf16_bf16.pack = amx::pack_bf16<amx::kPlain>;
+    k.bf16_bf16.unpack = amx::unpack_bf16;
     k.max_rows_of_score_keys = 4;  // measured: 7.2 and 6.7 ns a key for 8 rows
     return k;
   }();
