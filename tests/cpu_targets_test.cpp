@@ -238,12 +238,12 @@ TEST(CpuTargets, Nvfp4Scores) { compare_scores(true, kProblems); }
 TEST(CpuTargets, FloatScores) { compare_scores(false, kProblems); }
 
 // Tile registers flush subnormals, and take bf16 between bounds (amx/layout.h). So queries, keys or
-// both, all rows or some, are of one binade here, from subnormals to infinities and NaN, around
-// these bounds above all. Beyond the lower one products and sums are subnormal, too.
-void set_binade(Random& r, int exponent, bool all, std::vector<std::uint8_t>& numbers) {
+// both, all rows or one of `every`, are of one binade here, from subnormals to infinities and NaN,
+// around these bounds above all. Beyond the lower one products and sums are subnormal, too.
+void set_binade(Random& r, int exponent, std::size_t every, std::vector<std::uint8_t>& numbers) {
   constexpr std::size_t kRow = 256;
   for (std::size_t i = 0; i + 1 < numbers.size(); i += 2) {
-    if (!all && i / kRow % 16 != 3) continue;
+    if (i / kRow % every != every - 1) continue;
     const auto x = static_cast<std::uint16_t>((r.below(2) << 15) | (exponent << 7) | r.below(128));
     std::memcpy(&numbers[i], &x, 2);
   }
@@ -261,9 +261,9 @@ void compare_sizes(bool nvfp4_keys, std::initializer_list<int> exponents) {
                (seed > 0 && !nvfp4_keys && p.plain.k.dtype != DType::bf16));
       const bool bf16_keys = !nvfp4_keys && p.plain.k.dtype == DType::bf16;
       const bool both = bf16_keys && seed % 3 == 2, only_keys = bf16_keys && seed % 3 == 1;
-      const bool all = seed < 3 || r.one_in(2);
-      if (!only_keys) set_binade(r, exponent, all, p.q);
-      if (only_keys || both) set_binade(r, exponent, all, p.k);
+      const bool all = seed % 3 != 1 && (seed < 3 || r.one_in(2));
+      if (!only_keys) set_binade(r, exponent, all ? 1 : 16, p.q);
+      if (only_keys || both) set_binade(r, exponent, all ? 1 : r.one_in(2) ? 16 : 300, p.k);
       if (r.one_in(2) || exponent < 18)
         std::fill(p.k_scale.begin(), p.k_scale.end(), std::uint8_t{1});
       compare_targets(r, p, nvfp4_keys, false,
@@ -274,7 +274,34 @@ void compare_sizes(bool nvfp4_keys, std::initializer_list<int> exponents) {
 
 TEST(CpuTargets, Bf16QueriesOfAnySize) { compare_sizes(true, {0, 13, 17, 18, 142, 143, 254, 255}); }
 TEST(CpuTargets, Bf16OfAnySize) {
-  compare_sizes(false, {0, 17, 18, 63, 70, 71, 143, 182, 183, 255});
+  compare_sizes(false, {0, 17, 18, 63, 70, 71, 142, 143, 182, 183, 255});
+}
+
+// A tile begins on tile registers and goes on by fma from the block whose keys they do not take.
+TEST(CpuTargets, Bf16KeysOutOfRangeAmidATile) {
+  constexpr std::int64_t kTokens = 40, kHeads = 4, kBlocks = 5, kBlockBytes = 128 * 256;
+  for (int exponent : {0, 183, 254, 255})
+    for (std::int64_t block = 0; block < kBlocks; ++block) {
+      Random r{std::mt19937_64(static_cast<std::uint64_t>(exponent * 100 + block) + 4000)};
+      Problem p;
+      p.tokens = kTokens, p.heads = kHeads;
+      p.cu_q.push_back(kTokens), p.cu_k.push_back(kBlocks * 128);
+      p.q.resize(kTokens * kHeads * 256), p.k.resize(kBlocks * kBlockBytes);
+      fill(r, p.q, DType::bf16, false), fill(r, p.k, DType::bf16, false);
+      std::vector<std::uint8_t> of_block(kBlockBytes);
+      set_binade(r, exponent, 1, of_block);
+      std::memcpy(&p.k[static_cast<std::size_t>(block * kBlockBytes)], of_block.data(),
+                  kBlockBytes);
+      ScoreArgs& a = p.plain;
+      a.q = Tensor(p.q.data(), DType::bf16, {kTokens, kHeads, 128});
+      a.k = Tensor(p.k.data(), DType::bf16, {kBlocks * 128, 1, 128});
+      a.cu_seqlens_q = Tensor(p.cu_q.data(), DType::i32, {2});
+      a.cu_seqlens_k = Tensor(p.cu_k.data(), DType::i32, {2});
+      a.causal = false, a.max_seqlen_q = kTokens, a.max_k_tiles = kBlocks;
+      compare_targets(r, p, false, false,
+                      "exponent " + std::to_string(exponent) + ", block " + std::to_string(block));
+      if (testing::Test::HasFatalFailure()) return;
+    }
 }
 
 TEST(CpuTargets, Index) {
