@@ -2,7 +2,7 @@
 // begin with, while they still find out the rest of what they need, and those that they end with,
 // so that the last loads do not wait for memory one after the other.
 //
-// In between that loses: all blocks asked for a block ahead make 64 x 131k 168 instead of 147 us.
+// In between that loses (docs/numbers.md).
 #pragma once
 
 #include "cuda/stream_units.cuh"
@@ -13,6 +13,9 @@ namespace kvscout::cuda {
 inline constexpr int kBlockBytes = kBlock * 64;
 // Blocks of a warp's share that it asks for ahead of time when it comes to them, the last ones.
 inline constexpr unsigned kLastBlocks = 2;
+
+// Requests up to which a lane finds its place in little time.
+inline constexpr int kFewRequests = 128;
 
 // Before SM90 there is no instruction for more than a line.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900

@@ -8,7 +8,8 @@
 //
 // Keys go from memory straight into registers: the loads of the next unit are issued step by step,
 // as the steps of the one before set registers free. What an H200 then waits for is arithmetic, so
-// every instruction in the inner loop counts (docs/numbers.md).
+// every instruction in the inner loop counts (docs/numbers.md). The blocks that warps begin and end
+// with are asked of the L2 cache ahead (prefetch.cuh).
 #pragma once
 
 #include <type_traits>
@@ -186,10 +187,11 @@ __global__ void __launch_bounds__(stream_threads(Tiles * 8), 1)
   const unsigned each = units / kStreamWarps, rest = units % kStreamWarps;
   const int begin = static_cast<int>(warp * each + min(static_cast<unsigned>(warp), rest)),
             end_of_warp = begin + static_cast<int>(each + (static_cast<unsigned>(warp) < rest));
-  // One warp asks for all, the one that has least to do. (8 x 131k 24.6 us; each for its own, when
-  // it knows the page: 25.1.)
+  // One warp asks for all, the one that has least to do: each for its own, when it knows the page,
+  // is later (docs/numbers.md). Of many requests a place takes as long to find as the warps'
+  // segments.
   if constexpr (Ops::kKeyScales && kPrefetchesFirst)
-    if (warp == kStreamWarps - 1 && units > 0) {
+    if (warp == kStreamWarps - 1 && units > 0 && p.lengths.batch <= kFewRequests) {
       const unsigned w = least(lane, kStreamWarps - 1), first = w * each + min(w, rest);
       prefetch_first(p, list, blocks.begin + min(first, units - 1) / kUnits);
     }

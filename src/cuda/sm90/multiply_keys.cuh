@@ -138,6 +138,8 @@ __device__ __forceinline__ void multiply_keys(const ScoreParams& p,
                  : c / 2 < M ? cuda::row_target(p, s, heads, place[more_rows(c)])
                              : nullptr;
     own.pass = tile.pass;
+    // By every lane: one of a warp for all, behind a meeting that the assembler leaves out, orders
+    // nothing that racecheck sees.
     barrier_arrive(tile.taken);
 
     // At both ends of the loop one set is in flight, and one waits for its maxima. (Where the
