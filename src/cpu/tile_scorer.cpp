@@ -216,7 +216,7 @@ const float* TileScorer::score(std::int64_t block) {
   if (by_keys_) {
     kernels_.score_keys(queries_, vectors_, source, visible, best_);
   } else {
-    if (route_->takes_keys && !route_->takes_keys(source)) take_floats();  // for good
+    if (route_->takes_keys && !route_->takes_keys(source)) take_floats();  // for the rest
     route_->unpack(source, block_);
     route_->score(queries_, vectors_, block_, visible, best_);
   }

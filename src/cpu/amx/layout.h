@@ -40,7 +40,9 @@ namespace kvscout::cpu::amx {
 inline constexpr int kRows = 16;    // query rows of a tile, keys of another
 inline constexpr int kFewRows = 8;  // for which tiles of half the height take half the time
 inline constexpr int kPage = 4096;
-inline constexpr int kChunks = 8;  // of 16 keys: 4c + r + 32q, r and q = 0 .. 3 (vnni/keys.cpp)
+// Of 16 keys: 4c + r + 32q, r and q = 0 .. 3 (vnni/keys.cpp); masked blocks and those of plain.cpp
+// in order.
+inline constexpr int kChunks = 8;
 
 // A product takes kDepth elements, pairs t of which lie side by side.
 // A group of NVFP4 queries: pair 4d + s is elements 8d + s and 8d + 4 + s, nibble s of both words

@@ -27,7 +27,7 @@ KVSCOUT_AMX_INLINE __m512 maxima_of(const __m512* v) {
 }
 
 // The maxima so far of rows [first, first + count) and their sums against kCount chunks from c on.
-// A NaN is never larger. Masked blocks are in order (score.cpp): key 16c + lane.
+// A NaN is never larger. Masked blocks are in order (keys.h, plain.cpp): key 16c + lane.
 template <int kCount, bool kMasked>
 KVSCOUT_AMX_INLINE void take(KeyBlock::Vector& v, int first, int count, int c,
                              const std::int32_t* visible) {

@@ -7,7 +7,7 @@ namespace kvscout::cpu::amx {
 namespace {
 
 // Word of a group's four, and how far to turn it to the left, for each place of a group in
-// QueryTile.
+// QueryTiles.
 struct Places {
   alignas(64) std::uint16_t word[4][32];  // [two groups]
   alignas(64) std::uint16_t turn[32];

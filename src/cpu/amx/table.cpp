@@ -3,7 +3,7 @@
 // Linux saves tile registers only for processes that asked (arch_prctl; the answer holds for all of
 // their threads and for children): signal frames grow by 8 KB, and the kernel refuses if a thread
 // has an alternate signal stack too small for that. Asked once, when the instruction sets are
-// looked up; refused or elsewhere, the byte dot product serves.
+// looked up; refused or elsewhere, the byte dot product and fma serve.
 #if defined(__x86_64__) && defined(__linux__)
 
 #include <cpuid.h>
