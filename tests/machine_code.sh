@@ -72,6 +72,8 @@ for folder in sm80 sm89 sm90 sm120; do
     [ "$source" != score_fp4 ] || known=none
     # 16 rows: what a lane needs once a block of keys.
     [ "$folder" != sm89 ] || known+='|score_stream.*Li2E'
+    # bf16 queries, two warps a column: on SM110 only, 8 bytes.
+    [ "$folder" != sm80 ] || known+='|score_single.*E3ELS5_0EEELi2E'
     "$cuobjdump" --dump-resource-usage "$object" 2>&1 |
       awk -v known="$known" -v most="$most_stack" '
         /Function / { name = $2 }
