@@ -5,6 +5,7 @@
 // (lane/4, lane%4) reads a quarter of rows r and r + 8.
 #pragma once
 
+#include "cuda/copy_async.cuh"
 #include "cuda/dequant.cuh"
 #include "cuda/tails.cuh"
 #include "cuda/work_list.cuh"
@@ -31,24 +32,6 @@ __device__ __forceinline__ void load_streaming_if(bool wanted, const std::uint8_
       " @p ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4]; }"
       : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
       : "l"(address), "r"(static_cast<unsigned>(wanted)));
-}
-
-// Copies into shared memory that go on while the lane works; groups of them complete in order.
-template <int Bytes>
-__device__ __forceinline__ void copy_async(void* shared, const std::uint8_t* global) {
-  const auto to = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
-  if constexpr (Bytes == 16)
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
-  else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(Bytes)
-                 : "memory");
-}
-__device__ __forceinline__ void copy_async_commit() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-template <int Pending>
-__device__ __forceinline__ void copy_async_wait() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
 }
 
 template <bool Aligned>

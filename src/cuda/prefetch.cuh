@@ -10,7 +10,8 @@
 namespace kvscout::cuda {
 
 // Of e2m1 keys whose rows lie one after the other.
-inline constexpr int kBlockBytes = kBlock * 64;
+inline constexpr int kRowBytes = static_cast<int>(row_bytes(Element::e2m1)),
+                     kBlockBytes = kBlock * kRowBytes;
 // Blocks of a warp's share that it asks for ahead of time when it comes to them, the last ones.
 inline constexpr unsigned kLastBlocks = 2;
 
@@ -32,12 +33,12 @@ __device__ __forceinline__ void prefetch_bulk(const std::uint8_t* from, unsigned
 template <class List>
 __device__ __forceinline__ void prefetch_first(const ScoreParams& p, const List& list,
                                                std::int64_t x) {
-  const auto place = list.place(x);
-  const int block = block_of(p, place.column);
-  const KeyBlock k = key_block(p, place.rows, block, page_id(p, place.rows.b, block),
-                               head_chunk(p, place.unit, 0).key_head);
-  if (!k.exists || p.k_token_stride != kBlockBytes / kBlock) return;
-  prefetch_bulk(k.rows, (k.last + 1) * (kBlockBytes / kBlock));
+  const Segment s = list.place(x);
+  const int block = block_of(p, s.column);
+  const KeyBlock k =
+      key_block(p, s.rows, block, page_id(p, s.rows.b, block), head_chunk(p, s.unit, 0).key_head);
+  if (!k.exists || p.k_token_stride != kRowBytes) return;
+  prefetch_bulk(k.rows, (k.last + 1) * kRowBytes);
   if (p.paged) prefetch_bulk(k.scales, scale_layout::kPageBytes);
 }
 

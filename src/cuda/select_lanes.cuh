@@ -15,6 +15,7 @@
 
 #include <cmath>
 
+#include "cuda/copy_async.cuh"
 #include "cuda/dependent.cuh"
 #include "cuda/device.h"
 #include "cuda/lane_lists.cuh"
@@ -26,15 +27,6 @@ namespace kvscout::cuda {
 inline constexpr int kLanePitch =
     kLaneChunk + 4;  // of staged rows: 16-byte reads without conflicts
 
-template <int Bytes>
-__device__ __forceinline__ void copy_to_shared(float* to, const float* from) {
-  const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(to));
-  if constexpr (Bytes == 16)
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
-  else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(address), "l"(from) : "memory");
-}
-
 // 32 rows' columns from `base`, side by side in shared memory. Collective over the block.
 __device__ __forceinline__ void stage_rows(const SelectProblem& p, const float* rows,
                                            std::int64_t token0, int base, int length,
@@ -45,8 +37,8 @@ __device__ __forceinline__ void stage_rows(const SelectProblem& p, const float* 
     float* to = staged + row * kLanePitch;
     const bool aligned = (reinterpret_cast<std::uintptr_t>(from) & 15) == 0;
     const int whole = aligned ? length / 4 * 4 : 0;
-    for (int i = lane * 4; i < whole; i += 128) copy_to_shared<16>(to + i, from + i);
-    for (int i = whole + lane; i < length; i += 32) copy_to_shared<4>(to + i, from + i);
+    for (int i = lane * 4; i < whole; i += 128) copy_async<16>(to + i, from + i);
+    for (int i = whole + lane; i < length; i += 32) copy_async<4>(to + i, from + i);
   }
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
@@ -59,8 +51,16 @@ struct LaneLimit {
   int column;
 };
 
+// Thread blocks a multiprocessor. With two (128 registers) ptxas keeps 240 bytes on the stack from
+// SM100 on.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+inline constexpr int kLaneBlocks = 1;
+#else
+inline constexpr int kLaneBlocks = 2;
+#endif
+
 template <class Arch, bool TilesInside, class Columns>
-__global__ void __launch_bounds__(kSelectThreads, Arch::kLaneBlocks)
+__global__ void __launch_bounds__(kSelectThreads, kLaneBlocks)
     select_lanes(const __grid_constant__ SelectProblem p, const __grid_constant__ Columns columns) {
   extern __shared__ __align__(16) float staged[];  // TilesInside: 32 rows of kLanePitch
   __shared__ LaneShared s;

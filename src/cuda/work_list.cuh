@@ -100,13 +100,9 @@ class WorkList {
     return within_slot(slot, x);
   }
 
-  // What seek finds, by each lane for an x of its own, and without what does not tell where it is.
-  struct Place {
-    Rows rows;
-    int unit, column;
-  };
-  __device__ __forceinline__ Place place(std::int64_t x) const {
-    static_assert(Alone && Level);
+  // What seek finds, by each lane for an x of its own.
+  __device__ __forceinline__ Segment place(std::int64_t x) const {
+    static_assert(Alone && Level);  // else what follows is collective
     int slot = 0;
     if (p_.lengths.batch > 1) {
 #pragma unroll
@@ -117,14 +113,9 @@ class WorkList {
     int b = slot * requests_a_slot();
     for (int left = requests_a_slot();; ++b) {
       const Rows r = rows_of(p_, b);
-      const int tiles = tiles_of(p_, r), cost = tiles ? cost_of_tile(r, tiles - 1) : 0;
-      const std::int64_t all = static_cast<std::int64_t>(cost) * tiles * p_.tile.units;
-      if (--left && x >= all) {
-        x -= all;
-        continue;
-      }
-      const auto row = static_cast<int>(x / cost);
-      return {r, row / tiles, static_cast<int>(x - static_cast<std::int64_t>(row) * cost)};
+      const std::int64_t cost = cost_of(r);
+      if (--left == 0 || x < cost) return within(r, x);
+      x -= cost;
     }
   }
 

@@ -11,9 +11,6 @@ namespace {
 // Keeps the kernels of the folders apart.
 struct Arch {
   static constexpr bool kOverlaps = true;  // programmatic dependent launch
-  // Blocks of select_lanes a multiprocessor. With two (128 registers) ptxas keeps 240 bytes on the
-  // stack here.
-  static constexpr int kLaneBlocks = 1;
 };
 
 }  // namespace

@@ -11,13 +11,6 @@ namespace {
 // Keeps the kernels of the folders apart.
 struct Arch {
   static constexpr bool kOverlaps = false;  // programmatic dependent launch
-  // Blocks of select_lanes a multiprocessor. With two (128 registers) ptxas keeps 240 bytes on the
-  // stack from SM100 on.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
-  static constexpr int kLaneBlocks = 1;
-#else
-  static constexpr int kLaneBlocks = 2;
-#endif
 };
 
 }  // namespace

@@ -11,7 +11,6 @@ namespace {
 // Keeps the kernels of the folders apart.
 struct Arch {
   static constexpr bool kOverlaps = false;  // programmatic dependent launch
-  static constexpr int kLaneBlocks = 2;     // of select_lanes, a multiprocessor
 };
 
 }  // namespace
