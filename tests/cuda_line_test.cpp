@@ -121,6 +121,18 @@ TEST(CudaLine, EveryColumnBelongsToOneWorker) {
     }
 }
 
+TEST(CudaLine, RunsWithoutADivisionAreTheSame) {
+  for (const unsigned workers : {1u, 2u, 3u, 108u, 132u, 1000u, 65535u})
+    for (const unsigned total : {0u, 1u, 131u, 132u, 133u, 524288u, 16777215u, 0x7FFFFFFFu,
+                                 0x80000000u, 0xFFFFFFFEu, 0xFFFFFFFFu})
+      for (const unsigned w : {0u, 1u, workers / 2, workers - 1}) {
+        const auto a = run_of(total, static_cast<int>(w), static_cast<int>(workers));
+        const auto b = run_of(total, w, workers, inverse_of(workers));
+        EXPECT_EQ(a.begin, b.begin) << total << " by " << workers << ", " << w;
+        EXPECT_EQ(a.end, b.end) << total << " by " << workers << ", " << w;
+      }
+}
+
 TEST(CudaLine, TheSlowestWorkerHasLittleMoreThanTheAverage) {
   for (const Shape& s : shapes()) {
     const Laid laid = lay_out(s, 132);

@@ -171,6 +171,27 @@ TEST(CudaPlan, NoTokensStillGetAGrid) {
   EXPECT_EQ(plan(p).tile.tokens, 1);
 }
 
+// What the page table can address counts, not a loose max_k_tiles.
+TEST(CudaPlan, LinesBeyond32BitsAreNotStreamed) {
+  ScoreProblem p = decode(128, 131072);
+  p.max_k_tiles = std::int64_t{1} << 24;
+  EXPECT_EQ(plan(p).schedule, Schedule::stream);
+  p.requests.table_width = std::int64_t{1} << 22;
+  EXPECT_EQ(plan(p).schedule, Schedule::unaligned);
+  p.requests.table_width -= 1;
+  EXPECT_EQ(plan(p).schedule, Schedule::stream);
+  // One request of 473 tokens beside single ones: of the latter's kernel one may have two tiles.
+  p.requests.max_seqlen_q = 512, p.q.tokens = 600;
+  cuda::DeviceInfo device;
+  device.sms = 132;
+  cuda::ScorePlan both = cuda::plan_score(p, kTuning, device);
+  ASSERT_EQ(both.kernels, 2);
+  EXPECT_EQ(both.kernel[1].schedule, Schedule::unaligned);
+  p.requests.table_width = (std::int64_t{1} << 21) - 1;
+  both = cuda::plan_score(p, kTuning, device);
+  EXPECT_EQ(both.kernel[1].schedule, Schedule::stream);
+}
+
 // Cells take a block's first key as 32 bits.
 TEST(CudaPlan, CellsReachNoBlockBeyond32Bits) {
   const auto schedule = [](std::int64_t start, std::int64_t step) {

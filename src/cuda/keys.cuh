@@ -7,8 +7,8 @@
 
 #include "cuda/copy_async.cuh"
 #include "cuda/dequant.cuh"
+#include "cuda/segment.cuh"
 #include "cuda/tails.cuh"
-#include "cuda/work_list.cuh"
 
 namespace kvscout::cuda {
 

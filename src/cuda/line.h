@@ -1,6 +1,6 @@
 // The line of work as integers: how many columns a tile sees, what taking it up costs, which run a
-// worker takes and what that leaves of a tile. The device walks the line in work_list.cuh; a test
-// lays it out on the host.
+// worker takes and what that leaves of a tile. The device walks the line in work_list.cuh and
+// level_line.cuh; a test lays it out on the host.
 #pragma once
 
 #include <cstdint>
@@ -77,6 +77,16 @@ KVSCOUT_HD Run run_of(std::int64_t total, int w, int workers) {
   }
   const std::int64_t begin = w * each + (w < rest ? w : rest);
   return {begin, begin + each + (w < rest)};
+}
+
+// The same without a division, with inverse_of(workers) at hand.
+KVSCOUT_HD unsigned inverse_of(unsigned workers) { return ~0u / workers; }
+KVSCOUT_HD Run run_of(unsigned total, unsigned w, unsigned workers, unsigned inverse) {
+  auto each = static_cast<unsigned>(std::uint64_t{total} * inverse >> 32);
+  unsigned rest = total - each * workers;
+  if (rest >= workers) ++each, rest -= workers;  // the product falls short by less than one
+  const unsigned begin = w * each + (w < rest ? w : rest);
+  return {begin, std::int64_t{begin} + each + (w < rest)};
 }
 
 }  // namespace kvscout::cuda

@@ -49,17 +49,33 @@ ScoreKernel kernel_of(const ScoreProblem& p, Schedule schedule, int rows, int bl
   return k;
 }
 
-ScoreKernel stream_kernel(const ScoreProblem& p, int rows, const ScoreTuning& tuning,
-                          const DeviceInfo& device) {
-  const int threads = tuning.stream_threads ? tuning.stream_threads : stream_threads(rows);
-  return kernel_of(p, Schedule::stream, rows, device.sms * tuning.stream_blocks_per_sm, threads);
-}
-
 // Columns whose block begins within the page table, or within all keys.
 std::int64_t columns_of_keys(const ScoreProblem& p) {
   const std::int64_t blocks =
       (p.k.paged ? p.requests.table_width : ceil_div(p.k.count, kBlock)) - p.block_start;
   return blocks <= 0 ? 0 : std::min((blocks - 1) / p.block_step + 1, p.max_k_tiles);
+}
+
+// Whether the columns of all tiles are fewer than 2^29, whatever the lengths say: streams count
+// their quarters in 32 bits.
+bool is_short_line(const ScoreProblem& p, const TileShape& tile) {
+  const std::int64_t tokens = std::min(p.requests.max_seqlen_q, p.q.tokens);
+  const std::int64_t tiles = ceil_div(std::max<std::int64_t>(tokens, 1), tile.tokens);
+  return static_cast<double>(columns_of_keys(p)) * static_cast<double>(p.requests.batch) *
+             static_cast<double>(tiles) * tile.units <
+         0x1p29;
+}
+
+ScoreKernel unaligned_kernel(const ScoreProblem& p, const DeviceInfo& device) {
+  return kernel_of(p, Schedule::unaligned, kMaxRegisterRows, device.sms);
+}
+
+ScoreKernel stream_kernel(const ScoreProblem& p, int rows, const ScoreTuning& tuning,
+                          const DeviceInfo& device) {
+  const int threads = tuning.stream_threads ? tuning.stream_threads : stream_threads(rows);
+  const ScoreKernel k =
+      kernel_of(p, Schedule::stream, rows, device.sms * tuning.stream_blocks_per_sm, threads);
+  return is_short_line(p, k.tile) ? k : unaligned_kernel(p, device);
 }
 
 // One token a request, NVFP4 keys in pages whose rows lie side by side.
@@ -159,7 +175,7 @@ ScorePlan plan_score(const ScoreProblem& p, const ScoreTuning& tuning, const Dev
     plan.kernels = 1;
     ScoreKernel& k = plan.kernel[0];
     if (!plan.aligned) {
-      k = kernel_of(p, Schedule::unaligned, register_rows, device.sms);
+      k = unaligned_kernel(p, device);
     } else {
       k = stream_kernel(p, register_rows, tuning, device);
       use_cells(p, tuning, device, k);
@@ -213,9 +229,9 @@ std::string to_string(const ScorePlan& plan) {
     if (plan.kernels > 1)
       text += ", requests of " + std::to_string(k.min_tokens) + " to " +
               std::to_string(k.max_tokens) + " tokens";
+    text += k.schedule == Schedule::unaligned ? ", byte loads" : ", 16-byte loads";
   }
-  if (plan.kernels == 0) return "nothing to do";
-  return text + (plan.aligned ? ", 16-byte loads" : ", byte loads");
+  return plan.kernels == 0 ? "nothing to do" : text;
 }
 
 }  // namespace kvscout::cuda

@@ -4,7 +4,8 @@
 //
 // A *tile* is `rows` query rows of one request that meet the same keys: up to `tokens` tokens times
 // `heads` of the G query heads of one key head; row n = g*tokens + token. Tiles and the blocks of
-// keys that they see are numbered one after the other over the whole call (work_list.cuh), and
+// keys that they see are numbered one after the other over the whole call (work_list.cuh,
+// level_line.cuh), and
 // every worker takes an equal run of that line. So ragged batches are balanced by construction.
 #pragma once
 
@@ -37,7 +38,8 @@ enum class Schedule : std::uint8_t {
   stream,          // mma.sync; queries stay in registers, warps take equal runs of parts of blocks
   cells,           // the same, a block of threads for each result block that the bounds allow
   singles,         // cells of one token a request, NVFP4 keys in dense pages
-  unaligned,       // mma.sync; queries stay in registers, a warp takes a block, byte by byte
+  unaligned,       // mma.sync; queries stay in registers, a warp takes a block, byte by byte; of
+                   // what is not aligned, and of lines that a stream cannot count
   rows_in_shared,  // mma.sync; a warp takes a block, queries lie in shared memory
   warpgroup,       // wgmma; queries stay in registers, keys lie in shared memory
   row_parts,       // sm120: a warp keeps a part of the rows, warps of a block share pages

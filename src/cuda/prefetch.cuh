@@ -1,56 +1,55 @@
-// What the streaming schedule asks the L2 cache for before it is time: the blocks that its warps
-// begin with, while they still find out the rest of what they need, and those that they end with,
-// so that the last loads do not wait for memory one after the other.
+// What the streaming schedule asks the L2 cache for before it is time: the units that its warps
+// begin with, while they still find out the rest of what they need, and the blocks that they end
+// with, so that the last loads do not wait for memory one after the other.
 //
-// In between that loses (docs/numbers.md).
+// In between that loses, and so does asking for more than one unit at the beginning: memory gives
+// in the order in which it is asked (docs/numbers.md). Only keys whose rows lie one after the other
+// are asked for.
 #pragma once
 
 #include "cuda/stream_units.cuh"
 
 namespace kvscout::cuda {
 
-// Of e2m1 keys whose rows lie one after the other.
-inline constexpr int kRowBytes = static_cast<int>(row_bytes(Element::e2m1)),
-                     kBlockBytes = kBlock * kRowBytes;
-// Blocks of a warp's share that it asks for ahead of time when it comes to them, the last ones.
-inline constexpr unsigned kLastBlocks = 2;
+// Blocks of a warp's share that it asks for ahead of time when it comes to them, the last ones. Of
+// all warps these should about fit the L2 cache: two blocks of bf16 keys lose (docs/numbers.md).
+template <int RowBytes>
+inline constexpr unsigned kLastBlocks = RowBytes == 64 ? 2 : 1;
 
-// Requests up to which a lane finds its place in little time.
-inline constexpr int kFewRequests = 128;
+inline constexpr int kCacheLine = 128;  // bytes
 
-// Before SM90 there is no instruction for more than a line.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-inline constexpr bool kPrefetchesFirst = false;
-__device__ __forceinline__ void prefetch_bulk(const std::uint8_t*, unsigned) {}
-#else
-inline constexpr bool kPrefetchesFirst = true;
-__device__ __forceinline__ void prefetch_bulk(const std::uint8_t* from, unsigned bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-}
-#endif
-
-// Each lane asks for the block at its position x of the line.
-template <class List>
-__device__ __forceinline__ void prefetch_first(const ScoreParams& p, const List& list,
-                                               std::int64_t x) {
-  const Segment s = list.place(x);
-  const int block = block_of(p, s.column);
-  const KeyBlock k =
-      key_block(p, s.rows, block, page_id(p, s.rows.b, block), head_chunk(p, s.unit, 0).key_head);
-  if (!k.exists || p.k_token_stride != kRowBytes) return;
-  prefetch_bulk(k.rows, (k.last + 1) * kRowBytes);
-  if (p.paged) prefetch_bulk(k.scales, scale_layout::kPageBytes);
+__device__ __forceinline__ void prefetch_cache_line(const std::uint8_t* a) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(a));
 }
 
-// A warp asks for a block, each lane for two lines of keys and one of scales.
+// A warp asks for unit u of a block.
+template <class Ops, int Tiles>
+__device__ __forceinline__ void prefetch_unit(const ScoreParams& p, const KeyBlock& k, int u,
+                                              int lane) {
+  using U = Unit<Ops, Tiles>;
+  if (!k.exists || p.k_token_stride != U::kRowBytes) return;
+  constexpr int kOfGroup = 16 * U::kRowBytes / kCacheLine;
+#pragma unroll
+  for (int i = 0; i < U::kGroupsOf * kOfGroup; i += 32) {
+    const int n = i + lane, row = U::row(u, n / kOfGroup);
+    const int byte = row * U::kRowBytes + n % kOfGroup * kCacheLine;
+    if (byte < (k.last + 1) * U::kRowBytes) prefetch_cache_line(k.rows + byte);
+  }
+  if (Ops::kKeyScales && p.paged && lane < scale_layout::kPageBytes / kCacheLine)
+    prefetch_cache_line(k.scales + lane * kCacheLine);
+}
+
+// A warp asks for a block. What its lanes read begins where `from` says: lane / 4 rows and
+// 16 * (lane % 4) bytes behind the block; of scales, in either half of the page's, 16 * (lane / 4)
+// behind that.
+template <class Ops, int Tiles>
 __device__ __forceinline__ void prefetch_block(const Source& from, bool paged, int lane) {
-  const auto line = [](const std::uint8_t* a) {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(a));
-  };
-  // What the lane reads of keys begins 16 * lane behind the block; of scales, in one half of the
-  // page's or the other, 16 * (lane / 4) behind that.
-  line(from.keys + lane * 112), line(from.keys + lane * 112 + kBlockBytes / 2);
-  if (paged) line(from.scales + lane / 4 % 4 * 128);
+  constexpr int kRowBytes = Unit<Ops, Tiles>::kRowBytes;
+  const int behind = kRowBytes == 64 ? lane * 16 : lane / 4 * kRowBytes + lane % 4 * 16;
+  const std::uint8_t* keys = from.keys + (lane * kCacheLine - behind);
+#pragma unroll
+  for (int i = 0; i < kBlock * kRowBytes; i += 32 * kCacheLine) prefetch_cache_line(keys + i);
+  if (Ops::kKeyScales && paged) prefetch_cache_line(from.scales + lane / 4 % 4 * kCacheLine);
 }
 
 }  // namespace kvscout::cuda

@@ -22,7 +22,7 @@ struct Lengths {
   int k_room = 0;  // flat: tokens; paged: what a row of the page table can address
   int max_tokens = 0;
   int offset = 0;
-  bool has_offset = false, causal = true;
+  int has_offset = false, causal = true;  // of a width that an instruction takes from constants
 };
 
 // To 32 bits, to which everything here is cut.
@@ -63,28 +63,49 @@ struct Rows {
   }
 };
 
-KVSCOUT_HD Rows rows_of(const Lengths& r, int b) {
+// What the lengths say of a request, as it lies in memory.
+struct RawRows {
+  int q0, q1;  // cu_q
+  int k0, k1;  // cu_k; paged: used_k, twice
+  int offset;  // where there are offsets
+};
+
+// load(address) gives what lies there.
+template <class Load>
+KVSCOUT_HD RawRows load_rows(const Lengths& r, int b, Load load) {
+  const std::int32_t* k = (r.used_k ? r.used_k : r.cu_k) + b;
+  RawRows raw;
+  raw.q0 = load(r.cu_q + b), raw.q1 = load(r.cu_q + b + 1);
+  raw.k0 = load(k), raw.k1 = r.used_k ? raw.k0 : load(k + 1);
+  raw.offset = r.offsets ? load(r.offsets + b) : 0;
+  return raw;
+}
+
+KVSCOUT_HD Rows rows_of(const Lengths& r, int b, const RawRows& raw) {
   Rows s;
   s.b = b;
-  const int q0 = most(0, least(r.cu_q[b], r.q_tokens)),
-            q1 = most(0, least(r.cu_q[b + 1], r.q_tokens));
+  const int q0 = most(0, least(raw.q0, r.q_tokens)), q1 = most(0, least(raw.q1, r.q_tokens));
   const int q_length = most(q1 - q0, 0);
   s.q_begin = q0, s.q_end = q1;
   s.tokens = least(q_length, r.max_tokens);
   int k_length;
   if (r.used_k) {
-    k_length = most(r.used_k[b], 0);
+    k_length = most(raw.k0, 0);
     s.k_count = least(k_length, r.k_room);
   } else {
-    const int k0 = r.cu_k[b], k1 = r.cu_k[b + 1];
+    const int k0 = raw.k0, k1 = raw.k1;
     const unsigned difference = static_cast<unsigned>(k1) - static_cast<unsigned>(k0);
     k_length = k1 <= k0 ? 0 : difference > 0x7FFFFFFFu ? 0x7FFFFFFF : static_cast<int>(difference);
     s.k_begin = most(0, least(k0, r.k_room));
     s.k_count = least(k_length, r.k_room - s.k_begin);
   }
-  const int offset = r.offsets ? r.offsets[b] : r.has_offset ? r.offset : k_length - q_length;
+  const int offset = r.offsets ? raw.offset : r.has_offset ? r.offset : k_length - q_length;
   s.visible = offset < 0x7FFFFFFF ? offset + 1 : offset;
   return s;
+}
+
+KVSCOUT_HD Rows rows_of(const Lengths& r, int b) {
+  return rows_of(r, b, load_rows(r, b, [](const std::int32_t* a) { return *a; }));
 }
 
 }  // namespace kvscout::cuda

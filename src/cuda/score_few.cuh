@@ -4,6 +4,7 @@
 // Bound: latency, of three trips to memory: lengths, page id, keys.
 #pragma once
 
+#include "cuda/level_line.cuh"
 #include "cuda/mma.cuh"
 
 namespace kvscout::cuda {
@@ -14,12 +15,13 @@ template <int Warps>
 inline constexpr int kFewBlocks = Warps / kFewShare;
 
 // By a whole block of threads, whose run of the line of work is `run`. One pass.
-template <class Ops, int Tiles, int Warps, class List>
-__device__ __forceinline__ void score_few(const ScoreParams& p, const List& list, const Run& run) {
+template <class Ops, int Tiles, int Warps>
+__device__ __forceinline__ void score_few(const ScoreParams& p, const LevelLine& list,
+                                          const Run& run) {
   constexpr int kRows = Tiles * 8, kEach = kFewGroups, kShare = kFewShare;
   __shared__ float parts[Warps][kRows];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, part = warp % kShare;
-  const std::int64_t at = run.begin + warp / kShare;
+  const auto at = static_cast<unsigned>(run.begin) + warp / kShare;
   Segment s;
   HeadChunk heads{};
   float scale = 1;

@@ -30,7 +30,8 @@ struct ScoreParams {
   std::int64_t out_head_stride, out_column_stride, out_token_stride;
   int pages, q_heads, k_heads;
   bool paged, folds;  // folds: heads are reduced
-  bool all_rows;      // nothing is cut off by min_tokens, max_tokens and the range
+  int all_rows;       // nothing is cut off by min_tokens, max_tokens and the range
+  int plain;          // a lane a request, and a tile
   // The -inf tails: parts of fill_columns columns x fill_lanes tokens x one head.
   std::int64_t all_columns;
   unsigned fill_parts, fill_token_parts, fill_column_parts;
@@ -42,7 +43,7 @@ struct ScoreParams {
 // Request b as this kernel answers it.
 __device__ __forceinline__ Rows rows_of(const ScoreParams& p, int b) {
   Rows r = rows_of(p.lengths, b);
-  if (p.all_rows) {
+  if (__builtin_expect(p.all_rows, 1)) {
     r.end = r.tokens;
   } else if (r.tokens >= p.min_tokens && r.tokens <= p.max_tokens) {
     r.begin = static_cast<int>(

@@ -6,6 +6,7 @@
 
 #include "cuda/dependent.cuh"
 #include "cuda/mma.cuh"
+#include "cuda/work_list.cuh"
 
 namespace kvscout::cuda {
 

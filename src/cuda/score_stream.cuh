@@ -8,23 +8,24 @@
 //
 // Keys go from memory straight into registers: the loads of the next unit are issued step by step,
 // as the steps of the one before set registers free. What an H200 then waits for is arithmetic, so
-// every instruction in the inner loop counts (docs/numbers.md). The blocks that warps begin and end
-// with are asked of the L2 cache ahead (prefetch.cuh).
+// every instruction in the inner loop counts (docs/numbers.md). What warps begin and end with is
+// asked of the L2 cache ahead (prefetch.cuh).
 #pragma once
 
 #include <type_traits>
 
-#include "cuda/dependent.cuh"
+#include "cuda/level_line.cuh"
 #include "cuda/prefetch.cuh"
 #include "cuda/score_few.cuh"
 #include "cuda/stream_maxima.cuh"
 
 namespace kvscout::cuda {
 
-// The units of a share. Unit n is part n % kOf of the block of column n / kOf. First of all the
-// keys are asked for; what else there is to know is put down meanwhile.
+// The units of a share. Unit n is part n % kOf of the block of column n / kOf. Queries are on their
+// way; then the keys are asked for, and what else there is to know is put down meanwhile.
 template <class Ops, int Tiles>
 __device__ __forceinline__ void stream_units(const ScoreParams& p, const Share& share,
+                                             const typename Ops::RawQuery (&queries)[Tiles],
                                              Position<Tiles>& here, int lane) {
   using U = Unit<Ops, Tiles>;
   using Unpack = std::conditional_t<Ops::kLooksUp, ByTable, ByArithmetic<true>>;
@@ -46,17 +47,12 @@ __device__ __forceinline__ void stream_units(const ScoreParams& p, const Share& 
     from.scales = s.scales + std::uint64_t{next} * s.scale_stride +
                   (lane % 4 / 2 * scale_layout::kSecondHalf + (p.paged ? lane / 4 * 16 : 0));
     const unsigned left = end - static_cast<unsigned>(c - s.segment.column) * U::kOf;
-    if (Ops::kKeyScales && left <= kLastBlocks * U::kOf && from.dense && from.exists)
-      prefetch_block(from, p.paged, lane);
+    if (left <= kLastBlocks<U::kRowBytes> * U::kOf && from.dense && from.exists)
+      prefetch_block<Ops, Tiles>(from, p.paged, lane);
     if (static_cast<unsigned>(c + 1 - s.segment.column) * U::kOf < end) look_up(s, c + 1);
   };
 
   look_up(share, column);
-  typename Ops::RawQuery queries[Tiles];
-#pragma unroll
-  for (int t = 0; t < Tiles; ++t)
-    queries[t] = fetch_query<Ops, true>(p, share.segment, share.heads,
-                                        place_of_row(p.tile, t * 8 + lane / 4), lane % 4);
   if (lane == 0) static_cast<Share&>(here) = share;
   __syncwarp();
   const Segment& s = here.segment;
@@ -159,7 +155,11 @@ __global__ void __launch_bounds__(stream_threads(Tiles * 8), 1)
   constexpr int kStreamWarps = stream_threads(Tiles * 8) / 32, kUnits = Unit<Ops, Tiles>::kOf;
   warm_constants(p);
   if constexpr (Ops::kLooksUp) ByTable::fill<Ops::kBf16>();
-  wait_for_previous();
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  __shared__ unsigned sums[kStreamWarps][LevelLine::kSlots];
+  Ready ready;
+  LevelLine list(p, sums[warp], ready);
+  ready.wait_for_previous();
   // An early start of the next kernel deals thread blocks to multiprocessors anew. Where a call
   // takes half a millisecond that costs more than it gains: 64 x 131k bf16 keys 532 instead of 526
   // us.
@@ -167,44 +167,50 @@ __global__ void __launch_bounds__(stream_threads(Tiles * 8), 1)
   // As bytes: what lies in shared memory is not constructed.
   __shared__ alignas(16) std::uint8_t of_positions[kStreamWarps * sizeof(Position<Tiles>)];
   auto* const positions = reinterpret_cast<Position<Tiles>*>(of_positions);
-  __shared__ std::int64_t sums[kStreamWarps][WorkList<true, true>::kSlots];
   static_assert(!Ops::kLooksUp ||
                 sizeof of_positions + sizeof sums + sizeof(float[kStreamWarps][Tiles * 8]) + 1024 <=
                     ByTable::kAt);
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   Position<Tiles>& here = positions[warp];
   const Segment& s = here.segment;
-  const WorkList<true, true> list(p, sums[warp]);
-  const Run blocks = run_of(list.total(), blockIdx.x, gridDim.x);
+  list.add_up();
+  const Run blocks = list.run(blockIdx.x);
   if (blocks.end - blocks.begin <= kFewBlocks<kStreamWarps> && p.tile.passes == 1) {
     score_few<Ops, Tiles, kStreamWarps>(p, list, blocks);
     fill_tails(p);
     return;
   }
   if constexpr (Ops::kLooksUp) __syncthreads();
-  // Below 2^31: results alone would otherwise fill the memory.
+  const auto line = static_cast<unsigned>(blocks.begin);
   const auto units = static_cast<unsigned>(blocks.end - blocks.begin) * kUnits;
   const unsigned each = units / kStreamWarps, rest = units % kStreamWarps;
   const int begin = static_cast<int>(warp * each + min(static_cast<unsigned>(warp), rest)),
             end_of_warp = begin + static_cast<int>(each + (static_cast<unsigned>(warp) < rest));
-  // One warp asks for all, the one that has least to do: each for its own, when it knows the page,
-  // is later (docs/numbers.md). Of many requests a place takes as long to find as the warps'
-  // segments.
-  if constexpr (Ops::kKeyScales && kPrefetchesFirst)
-    if (warp == kStreamWarps - 1 && units > 0 && p.lengths.batch <= kFewRequests) {
-      const unsigned w = least(lane, kStreamWarps - 1), first = w * each + min(w, rest);
-      prefetch_first(p, list, blocks.begin + min(first, units - 1) / kUnits);
-    }
-  if (lane == 0) here.begin = begin, here.end = end_of_warp, here.line = blocks.begin;
+  if (lane == 0) here.begin = begin, here.end = end_of_warp, here.line = line;
   if (begin < end_of_warp) {
     const auto share_of = [&](const Segment& found, int at, int pass) {
       return Share::of<kUnits>(p, found, at, here.end, pass);
     };
+    typename Ops::RawQuery queries[Tiles];
+    const auto ask_queries = [&](const Segment& of, int pass) {
+#pragma unroll
+      for (int t = 0; t < Tiles; ++t)
+        queries[t] = fetch_query<Ops, true>(p, of, head_chunk(p, of.unit, pass),
+                                            place_of_row(p.tile, t * 8 + lane / 4), lane % 4);
+    };
+    // Of the first segment page and queries are asked for at once, keys when the page is known,
+    // then all else is found.
+    const Segment found = list.first(line + begin / kUnits);
+    const int block = block_of(p, found.column);
+    const std::int32_t page = page_id(p, found.rows.b, block);
+    ask_queries(found, 0);
+    prefetch_unit<Ops, Tiles>(
+        p, key_block(p, found.rows, block, page, head_chunk(p, found.unit, 0).key_head),
+        begin % kUnits, lane);
     __syncwarp();
-    Share share = share_of(list.first(blocks.begin + begin / kUnits), begin, 0);
+    Share share = share_of(found, begin, 0);
 #pragma unroll 1
     for (;;) {
-      stream_units<Ops>(p, share, here, lane);
+      stream_units<Ops>(p, share, queries, here, lane);
       if (here.pass + 1 < p.tile.passes) {
         share = share_of(here.segment, here.at, here.pass + 1);
       } else {
@@ -213,6 +219,7 @@ __global__ void __launch_bounds__(stream_threads(Tiles * 8), 1)
         share = share_of(list.seek(here.line + at / kUnits), at, 0);
       }
       __syncwarp();
+      ask_queries(share.segment, share.pass);
     }
   }
   fill_tails(p);
@@ -225,7 +232,9 @@ __global__ void __launch_bounds__(stream_threads(Tiles * 8), 1)
   float* const out = of.speaks ? here.targets[of.row] : nullptr;
   if (!out) return;
   float value = here.begun[of.row];
-  for (int w = warp + 1; w < kStreamWarps && positions[w].begin < end; ++w)
+  int w = threadIdx.x / 32;  // anew: over the loop there was no register for it
+  asm("" : "+r"(w));
+  while (++w < kStreamWarps && positions[w].begin < end)
     value = fmaxf(value, positions[w].joined[of.row]);
   const int column = s.column + (here.first + here.units) / kUnits;
   out[column * p.out_column_stride] = finish<Ops>(value, here.scale);

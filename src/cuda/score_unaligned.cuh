@@ -1,9 +1,11 @@
-// Score of data that 16-byte loads do not fit, queries of any length: byte by byte. A warp takes a
-// run of blocks, up to 32 rows a tile; no pipeline.
+// Score of data that 16-byte loads do not fit, queries of any length, and of lines too long to be
+// counted in 32 bits: byte by byte. A warp takes a run of blocks, up to 32 rows a tile; no
+// pipeline.
 #pragma once
 
 #include "cuda/dependent.cuh"
 #include "cuda/mma.cuh"
+#include "cuda/work_list.cuh"
 
 namespace kvscout::cuda {
 

@@ -69,8 +69,8 @@ struct Share {
 // What a warp is at. In shared memory, so that it takes no registers in the inner loop.
 template <int Tiles>
 struct Position : Share {
-  std::int64_t line;  // where the thread block's run of the line of work begins
-  int begin, end;     // the warp's units, counted from the first block of the thread block
+  unsigned line;   // where the thread block's run of the line of work begins
+  int begin, end;  // the warp's units, counted from the first block of the thread block
   float scale;
   // By row (by token where heads fold): keys that are seen; the warp's share of a block that an
   // earlier warp began, and of one that a later warp goes on with; rows on the way to a fold.

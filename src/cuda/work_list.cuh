@@ -2,86 +2,43 @@
 //
 // All (request, unit, tile of query rows, column) combinations that can be visible stand in one
 // line, columns innermost; every block of threads takes an equal run of that line. Nobody needs
-// memory, atomics or a second launch for that: each block, or each warp, adds up the lengths itself
-// (a few hundred requests cost about as much as one load).
+// memory, atomics or a second launch for that: each block adds up the lengths itself (a few hundred
+// requests cost about as much as one load).
 #pragma once
 
-#include "cuda/score_params.cuh"
+#include "cuda/segment.cuh"
 
 namespace kvscout::cuda {
-
-template <class T>
-__device__ __forceinline__ T warp_inclusive_sum(T x, int lane) {
-#pragma unroll
-  for (int d = 1; d < 32; d *= 2) {
-    const T y = __shfl_up_sync(kAllLanes, x, d);
-    if (lane >= d) x += y;
-  }
-  return x;
-}
-
-// A run of columns that one tile sees.
-struct Segment : Stretch {
-  Rows rows;
-  int first = 0;  // the tile's first token, local index
-  int tokens = 0;
-  int unit = 0;
-};
 
 // The line of work. `Level`: every tile of a request counts with the columns of the request's last
 // token (short queries, where the difference is nothing); otherwise with its own (causal tiles are
 // skipped). What is found lies in shared memory, since the kernels have no register to spare.
-// `Alone`: each warp adds up for itself, which needs no barrier. `OfTiles`: a lone causal request
-// is added up by runs of its tiles, where a tile is found at once.
-template <bool Level, bool Alone = false, int Setup = kSetup, bool OfTiles = false>
+// `OfTiles`: a lone causal request is added up by runs of its tiles, where a tile is found at once.
+template <bool Level, int Setup = kSetup, bool OfTiles = false>
 class WorkList {
  public:
-  static constexpr int kSlots = Alone ? 32 : 128;  // partial sums, each over as many requests
+  static constexpr int kSlots = 128;  // partial sums, each over as many requests
 
-  // Collective over all threads of the block, or over a warp. `sums` has kSlots entries.
+  // Collective over all threads of the block. `sums` has kSlots entries.
   __device__ __forceinline__ WorkList(const ScoreParams& params, std::int64_t* sums)
       : p_(params), sums_(sums) {
     const int batch = p_.lengths.batch;
     lane_ = threadIdx.x % 32;
-    if constexpr (Alone) {
-      add_up_to(lane_);
-      __syncwarp();
-    } else {
-      const int slot = threadIdx.x;
-      if (slot < (batch <= 32 ? 32 : kSlots)) add_up_to(slot);
-      __syncthreads();
-      if (batch <= 32) return;
-      std::int64_t before = 0;
-      for (int w = 0; w < slot / 32 && slot < kSlots; ++w) before += sums_[w * 32 + 31];
-      __syncthreads();
-      if (slot < kSlots) sums_[slot] += before;
-      __syncthreads();
-    }
+    const int slot = threadIdx.x;
+    if (slot < (batch <= 32 ? 32 : kSlots)) add_up_to(slot);
+    __syncthreads();
+    if (batch <= 32) return;
+    std::int64_t before = 0;
+    for (int w = 0; w < slot / 32 && slot < kSlots; ++w) before += sums_[w * 32 + 31];
+    __syncthreads();
+    if (slot < kSlots) sums_[slot] += before;
+    __syncthreads();
   }
 
   __device__ std::int64_t total() const {
     const int batch = p_.lengths.batch;
-    if constexpr (Alone) return __shfl_sync(kAllLanes, through_, batch > 1 ? 31 : 0);
     if (of_tiles()) return sums_[31] * p_.tile.units;
     return sums_[batch <= 32 ? max(batch - 1, 0) : kSlots - 1];
-  }
-
-  // What seek(x) finds, from what the lanes still know of the adding up: every call of the
-  // streaming schedule waits for its first segment.
-  __device__ __forceinline__ Segment first(std::int64_t x) const {
-    static_assert(Alone);
-    const unsigned beyond = __ballot_sync(kAllLanes, through_ > x);
-    const int slot = p_.lengths.batch > 1 ? __ffs(beyond) - 1 : 0;
-    if (slot) x -= __shfl_sync(kAllLanes, through_, slot - 1);
-    if (requests_a_slot() > 1) return within_slot(slot, x);
-    Rows r;
-    const auto of_slot = [&](int n) { return __shfl_sync(kAllLanes, n, slot); };
-    r.b = slot;
-    r.q_begin = of_slot(rows_.q_begin), r.q_end = of_slot(rows_.q_end);
-    r.tokens = of_slot(rows_.tokens), r.begin = of_slot(rows_.begin), r.end = of_slot(rows_.end);
-    r.k_begin = of_slot(rows_.k_begin), r.k_count = of_slot(rows_.k_count);
-    r.visible = of_slot(rows_.visible);
-    return within(r, x);
   }
 
   // The segment that position x < total() of the line lies in, from x to the end of its tile.
@@ -98,25 +55,6 @@ class WorkList {
       if (slot) x -= sums_[slot - 1];
     }
     return within_slot(slot, x);
-  }
-
-  // What seek finds, by each lane for an x of its own.
-  __device__ __forceinline__ Segment place(std::int64_t x) const {
-    static_assert(Alone && Level);  // else what follows is collective
-    int slot = 0;
-    if (p_.lengths.batch > 1) {
-#pragma unroll
-      for (int width = kSlots / 2; width; width /= 2)
-        if (sums_[slot + width - 1] <= x) slot += width;
-      if (slot) x -= sums_[slot - 1];
-    }
-    int b = slot * requests_a_slot();
-    for (int left = requests_a_slot();; ++b) {
-      const Rows r = rows_of(p_, b);
-      const std::int64_t cost = cost_of(r);
-      if (--left == 0 || x < cost) return within(r, x);
-      x -= cost;
-    }
   }
 
   // The segment behind that one, of the same request and unit, if that has more tiles: without a
@@ -159,12 +97,11 @@ class WorkList {
 #pragma unroll 1
     for (int i = 0; i < each; ++i) {
       const int b = slot * each + i;
-      rows_ = {};
-      if (b < p_.lengths.batch) rows_ = rows_of(p_, b);
-      sum += cost_of(rows_);
+      Rows r;
+      if (b < p_.lengths.batch) r = rows_of(p_, b);
+      sum += cost_of(r);
     }
-    through_ = p_.lengths.batch > 1 ? warp_inclusive_sum(sum, lane_) : sum;
-    sums_[slot] = through_;
+    sums_[slot] = p_.lengths.batch > 1 ? warp_inclusive_sum(sum, lane_) : sum;
   }
 
   // Position x of a slot's requests.
@@ -263,8 +200,6 @@ class WorkList {
   const ScoreParams& p_;
   std::int64_t* sums_;
   int lane_ = 0;
-  Rows rows_;  // of the lane's last request
-  std::int64_t through_ = 0;
 };
 
 }  // namespace kvscout::cuda

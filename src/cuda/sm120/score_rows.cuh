@@ -9,6 +9,7 @@
 #pragma once
 
 #include "cuda/sm120/operands.cuh"
+#include "cuda/work_list.cuh"
 
 namespace kvscout::sm120 {
 

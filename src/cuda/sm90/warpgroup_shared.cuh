@@ -5,6 +5,7 @@
 #include "cuda/keys.cuh"
 #include "cuda/sm90/mbarrier.cuh"
 #include "cuda/sm90/wgmma.cuh"
+#include "cuda/work_list.cuh"
 
 namespace kvscout::sm90 {
 
@@ -31,7 +32,7 @@ inline constexpr int kRegistersToMultiply = M == 1 ? 192 : 224;
 // What taking up a tile costs in columns: most of it is hidden. Causal 8192 x 8192 on an H200: 67.3
 // us with 1, 62.3 with 2, 63.4 with 3.
 inline constexpr int kSetup = 2;
-using WorkList = cuda::WorkList<false, false, kSetup, true>;
+using WorkList = cuda::WorkList<false, kSetup, true>;
 
 // Blocks on their way to a preparer. Three are no faster.
 inline constexpr int kSlots = 2;

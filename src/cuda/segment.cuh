@@ -1,0 +1,26 @@
+// What the line of work is made of (work_list.cuh, level_line.cuh).
+#pragma once
+
+#include "cuda/score_params.cuh"
+
+namespace kvscout::cuda {
+
+template <class T>
+__device__ __forceinline__ T warp_inclusive_sum(T x, int lane) {
+#pragma unroll
+  for (int d = 1; d < 32; d *= 2) {
+    const T y = __shfl_up_sync(kAllLanes, x, d);
+    if (lane >= d) x += y;
+  }
+  return x;
+}
+
+// A run of columns that one tile sees.
+struct Segment : Stretch {
+  Rows rows;
+  int first = 0;  // the tile's first token, local index
+  int tokens = 0;
+  int unit = 0;
+};
+
+}  // namespace kvscout::cuda
