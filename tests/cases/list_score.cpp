@@ -246,6 +246,12 @@ void short_lengths_in_a_long_table(List& l) {
         with(in(few, 3), [](ScoreSpec& s) { s.q_heads = 6, s.k_heads = 2, s.causal = false; }));
   l.add("a_block_or_two_a_multiprocessor_in_a_long_table",
         with(in(paged({}, {17000, 900, 17001}), 1), [](ScoreSpec& s) { s.q_heads = 1; }));
+  // More than four blocks of keys for each of 132 multiprocessors.
+  l.add("several_blocks_a_multiprocessor_in_a_long_table",
+        with(in(paged({}, {70000, 900, 40001}), 1), [](ScoreSpec& s) { s.q_heads = 2; }));
+  l.add("several_blocks_a_multiprocessor_in_a_long_table_key_heads",
+        with(in(paged({}, {19000, 900, 17001}), 3),
+             [](ScoreSpec& s) { s.q_heads = 4, s.k_heads = 2; }));
   // More requests than the lanes of a warp, some of them empty, on a line of some 700 blocks.
   std::vector<std::int32_t> singles, several, keys;
   for (std::int32_t n = 0; n < 70; ++n) {
@@ -254,6 +260,10 @@ void short_lengths_in_a_long_table(List& l) {
   }
   l.add("many_requests_in_a_long_table", with(in(few, 1), [&](ScoreSpec& s) {
           s.q_lengths = singles, s.k_lengths = keys, s.q_heads = 4, s.rows_before = 2;
+        }));
+  l.add("many_requests_of_several_blocks_in_a_long_table", with(in(few, 1), [&](ScoreSpec& s) {
+          s.q_lengths = singles, s.k_lengths = keys, s.q_heads = 1;
+          for (std::int32_t& n : s.k_lengths) n += 700;
         }));
   l.add("many_requests_in_a_long_table_key_heads",
         with(in(few, 1),
