@@ -15,23 +15,38 @@ namespace kvscout::cuda {
 inline constexpr int kGroups = 8;
 __device__ constexpr int row_of_group(int g) { return (g % 4) * 32 + (g / 4) * 16; }
 
-// Read once, so not worth a place in L1.
+// Read once, so not worth a place in L1. `Halves`: the next load takes the other halves of the same
+// lines, so memory is to give both at once (64 x 131k bf16 keys 523 to 476 us, e4m3 300 to 243).
+template <bool Halves = false>
 __device__ __forceinline__ uint4 load_streaming(const std::uint8_t* address) {
   uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(address));
+  if constexpr (Halves)
+    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(address));
+  else
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(address));
   return v;
 }
 
 // The same where `wanted`, without a branch.
+template <bool Halves>
 __device__ __forceinline__ void load_streaming_if(bool wanted, const std::uint8_t* address,
                                                   uint4& v) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.u32 p, %5, 0;"
-      " @p ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4]; }"
-      : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
-      : "l"(address), "r"(static_cast<unsigned>(wanted)));
+  if constexpr (Halves)
+    asm volatile(
+        "{ .reg .pred p; setp.ne.u32 p, %5, 0;"
+        " @p ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+        : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+        : "l"(address), "r"(static_cast<unsigned>(wanted)));
+  else
+    asm volatile(
+        "{ .reg .pred p; setp.ne.u32 p, %5, 0;"
+        " @p ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+        : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+        : "l"(address), "r"(static_cast<unsigned>(wanted)));
 }
 
 template <bool Aligned>
@@ -43,10 +58,10 @@ __device__ __forceinline__ std::uint32_t load_word(const std::uint8_t* a) {
            static_cast<std::uint32_t>(__ldg(a + 3)) << 24;
 }
 
-template <bool Aligned>
+template <bool Aligned, bool Halves = false>
 __device__ __forceinline__ uint4 load_row_part(const std::uint8_t* a) {
   if constexpr (Aligned)
-    return load_streaming(a);
+    return load_streaming<Halves>(a);
   else
     return make_uint4(load_word<false>(a), load_word<false>(a + 4), load_word<false>(a + 8),
                       load_word<false>(a + 12));
@@ -97,7 +112,7 @@ __device__ __forceinline__ void load_group(const ScoreParams& p, const KeyBlock&
                 : k.rows + row * p.k_token_stride;
 #pragma unroll
     for (int i = 0; i < Ops::kKeyLoads; ++i)
-      raw[h].v[i] = load_row_part<Aligned>(a + Ops::key_offset(i, lane % 4));
+      raw[h].v[i] = load_row_part<Aligned, (Ops::kKeyLoads > 1)>(a + Ops::key_offset(i, lane % 4));
   }
 }
 

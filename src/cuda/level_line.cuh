@@ -16,8 +16,8 @@ class LevelLine {
  public:
   static constexpr int kSlots = 32;  // partial sums, each over as many requests
 
-  // Before the wait for the kernel before. `sums`: kSlots in shared memory. The line is shorter than
-  // 2^29 (plan.cpp).
+  // Before the wait for the kernel before. `sums`: kSlots in shared memory. The line is shorter
+  // than 2^29 (plan.cpp).
   __device__ __forceinline__ LevelLine(const ScoreParams& params, unsigned* sums, Ready& ready)
       : p_(params), sums_(sums), lane_(threadIdx.x % 32) {
     const Lengths& r = p_.lengths;
