@@ -57,7 +57,8 @@ struct Operands {
   static constexpr Element kQuery = Q, kKey = K;
   static constexpr bool kBf16 = Q == Element::bf16;  // else fp16
   static constexpr int kKeyLoads =
-      static_cast<int>(bits_per_element(K)) / 4;  // 16-byte loads: 1, 2, 4
+      static_cast<int>(bits_per_element(K)) / 4;     // 16-byte loads: 1, 2, 4
+  static constexpr bool kHalfLines = kKeyLoads > 1;  // a load takes 64 bytes of longer rows
   static constexpr bool kKeyScales = K == Element::e2m1, kQueryScales = Q == Element::e2m1;
   static constexpr bool kLooksUp =
       A::kLooksUp && kKeyScales;  // where there is time to fill a table

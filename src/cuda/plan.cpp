@@ -167,17 +167,15 @@ ScorePlan plan_score(const ScoreProblem& p, const ScoreTuning& tuning, const Dev
 
   const std::int64_t rows = rows_bound(p);
   const bool is_short = rows <= kMaxRegisterRows || !plan.aligned;
-  const int register_rows = rows <= 8 && plan.aligned ? 8
-                            : rows <= 16 && plan.aligned && p.k.type == Element::e2m1
-                                ? 16
-                                : kMaxRegisterRows;
   if (is_short) {
     plan.kernels = 1;
     ScoreKernel& k = plan.kernel[0];
     if (!plan.aligned) {
       k = unaligned_kernel(p, device);
     } else {
-      k = stream_kernel(p, register_rows, tuning, device);
+      const bool is_nvfp4 = p.k.type == Element::e2m1;
+      const int tile_rows = rows <= 8 ? 8 : rows <= 16 && is_nvfp4 ? 16 : kMaxRegisterRows;
+      k = stream_kernel(p, tile_rows, tuning, device);
       use_cells(p, tuning, device, k);
     }
     return plan;

@@ -5,8 +5,8 @@
 // A *tile* is `rows` query rows of one request that meet the same keys: up to `tokens` tokens times
 // `heads` of the G query heads of one key head; row n = g*tokens + token. Tiles and the blocks of
 // keys that they see are numbered one after the other over the whole call (work_list.cuh,
-// level_line.cuh), and
-// every worker takes an equal run of that line. So ragged batches are balanced by construction.
+// level_line.cuh), and every worker takes an equal run of that line. So ragged batches are balanced
+// by construction.
 #pragma once
 
 #include <cstdint>

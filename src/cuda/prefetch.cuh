@@ -45,7 +45,7 @@ __device__ __forceinline__ void prefetch_unit(const ScoreParams& p, const KeyBlo
 template <class Ops, int Tiles>
 __device__ __forceinline__ void prefetch_block(const Source& from, bool paged, int lane) {
   constexpr int kRowBytes = Unit<Ops, Tiles>::kRowBytes;
-  const int behind = kRowBytes == 64 ? lane * 16 : lane / 4 * kRowBytes + lane % 4 * 16;
+  const int behind = lane / 4 * (kRowBytes - 64) + lane * 16;
   const std::uint8_t* keys = from.keys + (lane * kCacheLine - behind);
 #pragma unroll
   for (int i = 0; i < kBlock * kRowBytes; i += 32 * kCacheLine) prefetch_cache_line(keys + i);

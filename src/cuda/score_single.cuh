@@ -107,7 +107,9 @@ __global__ void __launch_bounds__(kThreads / Each, Each == 4 ? 10 : 4 * Each)
   const float q_global = p.q_global ? load_behind(p.q_global) : p.q_value,
               k_global = p.k_global ? load_behind(p.k_global) : p.k_value;
 
-  Lengths lengths = p.lengths;  // as if of this request alone
+  // As if of this request alone. (Through RawRows, as streams do it, the assembler orders the
+  // kernel otherwise: 1 x 32k 3.05 instead of 2.79 us, 8 x 8k 4.07 instead of 3.58.)
+  Lengths lengths = p.lengths;
   lengths.cu_q = q_ends, lengths.used_k = &used;
   if (lengths.offsets) lengths.offsets = &offset;
   Rows rows = rows_of(lengths, 0);

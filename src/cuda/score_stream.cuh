@@ -14,6 +14,7 @@
 
 #include <type_traits>
 
+#include "cuda/dependent.cuh"
 #include "cuda/level_line.cuh"
 #include "cuda/prefetch.cuh"
 #include "cuda/score_few.cuh"

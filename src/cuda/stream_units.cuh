@@ -14,7 +14,6 @@ struct Unit {
   static constexpr int kStep = Tiles == 1 && kGroupsOf == 4 ? 2 : 1;
   static constexpr int kSteps = kGroupsOf / kStep;
   static constexpr int kRowBytes = 64 * Ops::kKeyLoads;
-  static constexpr bool kHalves = Ops::kKeyLoads > 1;  // a load takes 64 bytes of each row
 
   // First row of group g of unit u.
   static __device__ __forceinline__ int row(int u, int g) {
@@ -136,8 +135,7 @@ template <class Ops, int Tiles>
 __device__ __forceinline__ void load_dense(bool wanted, const std::uint8_t* rows, int step,
                                            typename Ops::Raw (*raw)[2]) {
   for_parts<Ops, Tiles>(step, raw, [&](uint4& v, int row, int byte) {
-    load_streaming_if<Unit<Ops, Tiles>::kHalves>(
-        wanted, rows + row * Unit<Ops, Tiles>::kRowBytes + byte, v);
+    load_streaming_if<Ops::kHalfLines>(wanted, rows + row * Unit<Ops, Tiles>::kRowBytes + byte, v);
   });
 }
 
@@ -150,13 +148,14 @@ __device__ __forceinline__ void load_step(const ScoreParams& p, const Share& her
   if (__builtin_expect(from.dense, 1)) {
     const std::uint8_t* rows = from.keys + U::row(u, 0) * U::kRowBytes;
     for_parts<Ops, Tiles>(step, raw, [&](uint4& v, int row, int byte) {
-      v = load_streaming<U::kHalves>(rows + row * U::kRowBytes + byte);
+      v = load_streaming<Ops::kHalfLines>(rows + row * U::kRowBytes + byte);
     });
   } else {
     const int own = lane / 4, last = last_row(p, here, from.block) - own;
     const std::int64_t stride = static_cast<int>(p.k_token_stride);
     for_parts<Ops, Tiles>(step, raw, [&](uint4& v, int row, int byte) {
-      v = load_streaming<U::kHalves>(from.keys + least(U::row(u, 0) + row, last) * stride + byte);
+      v = load_streaming<Ops::kHalfLines>(from.keys + least(U::row(u, 0) + row, last) * stride +
+                                          byte);
     });
   }
 }
