@@ -432,6 +432,19 @@ TEST(CpuTargets, Quantize) {
   }
 }
 
+TEST(CpuTargets, FillAround) {
+  constexpr std::int64_t kMost = 90;
+  for (const cpu::Kernels* k : cpu::available_kernels())
+    for (std::int64_t begin = 0; begin < 17; ++begin)
+      for (std::int64_t n = 0; begin + n < kMost; ++n) {
+        alignas(64) float data[kMost] = {};
+        k->fill_around(data + begin, n, 3);
+        for (std::int64_t i = 0; i < kMost; ++i)
+          ASSERT_EQ(data[i], i >= begin && i < begin + n ? 3 : 0)
+              << k->name << ": " << n << " from " << begin << " on, at " << i;
+      }
+}
+
 TEST(CpuTargets, ThereIsMoreThanOneOnX86) {
 #if defined(__x86_64__)
   EXPECT_GE(cpu::available_kernels().size(), 2u);

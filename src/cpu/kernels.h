@@ -88,6 +88,9 @@ struct Kernels {
   std::size_t row_bytes = 0;       // of a row that it takes
   int max_rows_of_score_keys = 0;  // `score` is faster beyond
 
+  // Stores `value` n times, around the cache; visible to others after hwy::FlushStream.
+  void (*fill_around)(float* to, std::int64_t n, float value) = nullptr;
+
   // Codes and linear scale bytes of `groups` groups of 16 elements. `global`: forward, legal.
   void (*quantize)(const void* row, Element type, std::int64_t groups, float global,
                    std::uint8_t* codes, std::uint8_t* scales) = nullptr;

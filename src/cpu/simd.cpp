@@ -24,6 +24,7 @@
 #include <hwy/highway.h>
 // clang-format on
 
+#include "cpu/fill-inl.h"
 #include "cpu/quantize-inl.h"
 #include "cpu/score_float-inl.h"
 #include "cpu/score_int-inl.h"
@@ -56,6 +57,7 @@ const Kernels& table() {
       .score_keys = score_keys_int,
       .row_bytes = sizeof(IntQueryVector<kLanes>),
       .max_rows_of_score_keys = kLanes == 8 ? 16 : kLanes - 1,  // measured
+      .fill_around = fill_around,
       .quantize = quantize,
       .copy_columns = copy_columns,
       .floor_of = floor_of,

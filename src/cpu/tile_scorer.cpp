@@ -102,12 +102,11 @@ bool TileScorer::pack() {
   source.type = p_.q.type;
   source.repeated = by_keys_;
   const std::size_t bytes = by_keys_ ? kernels_.row_bytes : route_->vector_bytes;
-  const int last = tile_.rows() - 1;
+  const std::int64_t first = span_.q_begin + tile_.first, end = first + tile_.count;
+  std::int64_t token = first, head = tile_.head;
+  int rows_left = tile_.rows();
   for (int v = 0; v < vectors_; ++v) {
     for (int lane = 0; lane < (by_keys_ ? 1 : kernels_.lanes); ++lane) {
-      const int row = std::min(by_keys_ ? v : v * kernels_.lanes + lane, last);
-      const std::int64_t token = span_.q_begin + tile_.first + row % tile_.count;
-      const std::int64_t head = tile_.head + row / tile_.count;
       source.rows[lane] = at(p_.q.data, token * p_.q.token_stride + head * p_.q.head_stride);
       if (p_.q.scale) {
         const std::uint8_t* s = p_.q.scale + scale_layout::row_128x4(token * p_.q.heads + head);
@@ -115,6 +114,8 @@ bool TileScorer::pack() {
         std::memcpy(reinterpret_cast<char*>(&source.scales[lane]) + 4,
                     s + scale_layout::kSecondHalf, 4);
       }
+      // Without a division; the last row repeats.
+      if (--rows_left > 0 && ++token == end) token = first, ++head;
     }
     if (route_->takes && !route_->takes(source)) return false;
     route_->pack(source, queries_ + static_cast<std::size_t>(v) * bytes);

@@ -56,6 +56,9 @@ void layout_and_bounds(List& l) {
   l.add("live_lengths_beyond_the_bound",
         with(paged({2}, {4096}), [](ScoreSpec& s) { s.max_k_tiles = 1; }));
   l.add("no_columns_at_all", with(paged({2}, {300}), [](ScoreSpec& s) { s.max_k_tiles = 0; }));
+  // Where the CPU stores -inf around the cache.
+  l.add("tails_of_megabytes",
+        with(paged({37, 150}, {130, 700}), [](ScoreSpec& s) { s.max_k_tiles = 600; }));
   l.add("table_wider_than_the_output", with(paged({1}, {2048 * 128}), [](ScoreSpec& s) {
           s.q_heads = 1;
           s.max_k_tiles = 1555;
