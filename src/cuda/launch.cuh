@@ -88,8 +88,11 @@ inline ScoreParams score_params(const ScoreProblem& x, const ScoreKernel& k, Tok
   p.fill_column_parts = static_cast<unsigned>(ceil_div(x.max_k_tiles, k.fill_columns));
   p.all_rows = p.range_begin == 0 && p.range_end == x.q.tokens && p.min_tokens <= 0 &&
                k.max_tokens >= r.max_seqlen_q;
+  const int most_tokens = std::min(p.lengths.max_tokens, p.lengths.q_tokens);
   p.plain = p.all_rows && r.batch > 0 && r.batch <= LevelLine::kSlots && p.block_step == 1 &&
-            std::min(p.lengths.max_tokens, p.lengths.q_tokens) <= k.tile.tokens;
+            most_tokens <= k.tile.tokens;
+  if (k.short_line && r.batch == 1 && p.block_step == 1 && most_tokens <= 1 << 30)
+    p.lone = static_cast<int>(ceil_div(ceil_div(most_tokens, k.tile.tokens), 32));
   p.fills = k.fills && range.fills, p.cell_tiles = k.cell_tiles;
   if (p.fills)
     p.fill_parts = static_cast<unsigned>(p.fill_token_parts * p.fill_column_parts * x.out_heads());

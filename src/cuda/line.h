@@ -1,6 +1,6 @@
 // The line of work as integers: how many columns a tile sees, what taking it up costs, which run a
-// worker takes and what that leaves of a tile. The device walks the line in work_list.cuh and
-// level_line.cuh; a test lays it out on the host.
+// worker takes and what that leaves of a tile. The device walks the line in work_list.cuh,
+// level_line.cuh and lone_line.cuh; a test lays it out on the host.
 #pragma once
 
 #include <cstdint>

@@ -35,20 +35,6 @@ std::int64_t share_tails(const ScoreProblem& p, std::int64_t parts, ScoreKernel&
   return rows * ceil_div(p.max_k_tiles, k.fill_columns);
 }
 
-ScoreKernel kernel_of(const ScoreProblem& p, Schedule schedule, int rows, int blocks,
-                      int threads = kThreads) {
-  ScoreKernel k;
-  k.schedule = schedule;
-  k.tile = tile_shape(p, rows);
-  k.max_tokens = p.requests.max_seqlen_q;
-  k.blocks = blocks;
-  k.threads = threads;
-  // Two for each warp; wgmma: for each that multiplies, which writes one of them before it has
-  // something to multiply.
-  share_tails(p, blocks * (schedule == Schedule::warpgroup ? kThreads : threads) * 2 / kWarp, k);
-  return k;
-}
-
 // Columns whose block begins within the page table, or within all keys.
 std::int64_t columns_of_keys(const ScoreProblem& p) {
   const std::int64_t blocks =
@@ -66,6 +52,21 @@ bool is_short_line(const ScoreProblem& p, const TileShape& tile) {
          0x1p29;
 }
 
+ScoreKernel kernel_of(const ScoreProblem& p, Schedule schedule, int rows, int blocks,
+                      int threads = kThreads) {
+  ScoreKernel k;
+  k.schedule = schedule;
+  k.tile = tile_shape(p, rows);
+  k.max_tokens = p.requests.max_seqlen_q;
+  k.short_line = is_short_line(p, k.tile);
+  k.blocks = blocks;
+  k.threads = threads;
+  // Two for each warp; wgmma: for each that multiplies, which writes one of them before it has
+  // something to multiply.
+  share_tails(p, blocks * (schedule == Schedule::warpgroup ? kThreads : threads) * 2 / kWarp, k);
+  return k;
+}
+
 ScoreKernel unaligned_kernel(const ScoreProblem& p, const DeviceInfo& device) {
   return kernel_of(p, Schedule::unaligned, kMaxRegisterRows, device.sms);
 }
@@ -75,7 +76,7 @@ ScoreKernel stream_kernel(const ScoreProblem& p, int rows, const ScoreTuning& tu
   const int threads = tuning.stream_threads ? tuning.stream_threads : stream_threads(rows);
   const ScoreKernel k =
       kernel_of(p, Schedule::stream, rows, device.sms * tuning.stream_blocks_per_sm, threads);
-  return is_short_line(p, k.tile) ? k : unaligned_kernel(p, device);
+  return k.short_line ? k : unaligned_kernel(p, device);
 }
 
 // One token a request, NVFP4 keys in pages whose rows lie side by side.

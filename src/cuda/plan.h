@@ -64,9 +64,10 @@ struct ScoreKernel {
   int cell_tiles = 1, cell_batch = 1, fill_blocks = 0;
   // Requests with a number of tokens in [min_tokens, max_tokens] are this kernel's.
   std::int64_t min_tokens = 0, max_tokens = 0;
-  bool fills = true;      // writes the -inf tails
-  int fill_lanes = 1;     // lanes of a warp that lie side by side along tokens there
-  int fill_columns = 32;  // columns a warp fills between two looks at the lengths
+  bool short_line = false;  // fewer than 2^29 columns, whatever the lengths say
+  bool fills = true;        // writes the -inf tails
+  int fill_lanes = 1;       // lanes of a warp that lie side by side along tokens there
+  int fill_columns = 32;    // columns a warp fills between two looks at the lengths
 };
 
 struct ScorePlan {

@@ -38,6 +38,7 @@ struct ScoreParams {
   int fill_lanes, fill_columns;
   int cell_tiles;  // tiles of a request in a grid of cells
   bool fills;
+  int lone;  // of a lone request, tiles a lane (lone_line.cuh); 0: work_list.cuh
 };
 
 // Request b as this kernel answers it.

@@ -62,7 +62,8 @@ __global__ void __launch_bounds__(kThreads, 1) score_shared(const __grid_constan
   SharedQueries& shared = *reinterpret_cast<SharedQueries*>(memory);
   constexpr int kStep = Ops::kKeyLoads == 4 ? 1 : 2;  // groups of 16 keys at a time
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const WorkList<false> list(p, shared.sums);
+  WorkList<false> list(p, shared.sums);
+  list.add_up();
   const float scale = global_scale(p);
   float* const rows = shared.rows[warp];
 

@@ -19,7 +19,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   __shared__ float rows_of_warp[kWarps][kTiles * 8];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   float* const rows = rows_of_warp[warp];
-  const WorkList<true> list(p, sums);
+  WorkList<true> list(p, sums);
+  list.add_up();
   const float scale = global_scale(p);
   const Run run = run_of(list.total(), blockIdx.x * kWarps + warp, gridDim.x * kWarps);
 #pragma unroll 1

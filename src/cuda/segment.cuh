@@ -1,4 +1,4 @@
-// What the line of work is made of (work_list.cuh, level_line.cuh).
+// What the line of work is made of (work_list.cuh, level_line.cuh, lone_line.cuh).
 #pragma once
 
 #include "cuda/score_params.cuh"

@@ -13,17 +13,18 @@ namespace kvscout::cuda {
 // The line of work. `Level`: every tile of a request counts with the columns of the request's last
 // token (short queries, where the difference is nothing); otherwise with its own (causal tiles are
 // skipped). What is found lies in shared memory, since the kernels have no register to spare.
-// `OfTiles`: a lone causal request is added up by runs of its tiles, where a tile is found at once.
-template <bool Level, int Setup = kSetup, bool OfTiles = false>
+template <bool Level, int Setup = kSetup>
 class WorkList {
  public:
   static constexpr int kSlots = 128;  // partial sums, each over as many requests
 
-  // Collective over all threads of the block. `sums` has kSlots entries.
+  // `sums` has kSlots entries.
   __device__ __forceinline__ WorkList(const ScoreParams& params, std::int64_t* sums)
-      : p_(params), sums_(sums) {
+      : p_(params), sums_(sums), lane_(threadIdx.x % 32) {}
+
+  // Collective over all threads of the block.
+  __device__ __forceinline__ void add_up() {
     const int batch = p_.lengths.batch;
-    lane_ = threadIdx.x % 32;
     const int slot = threadIdx.x;
     if (slot < (batch <= 32 ? 32 : kSlots)) add_up_to(slot);
     __syncthreads();
@@ -37,7 +38,6 @@ class WorkList {
 
   __device__ std::int64_t total() const {
     const int batch = p_.lengths.batch;
-    if (of_tiles()) return sums_[31] * p_.tile.units;
     return sums_[batch <= 32 ? max(batch - 1, 0) : kSlots - 1];
   }
 
@@ -69,30 +69,9 @@ class WorkList {
   }
 
  private:
-  // The tiles of one request differ: then the slots are runs of its tiles, and what is known of it
-  // lies behind them.
-  __device__ bool of_tiles() const { return OfTiles && p_.lengths.batch == 1 && p_.lengths.causal; }
-  __device__ static int tiles_a_slot(int tiles) { return (tiles + 31) / 32; }
-  struct Only {
-    Rows rows;
-    int tiles;
-  };
-  static_assert(!OfTiles || !Level && (kSlots - 32) * sizeof(std::int64_t) >= sizeof(Only));
-  __device__ Only& only() const { return *reinterpret_cast<Only*>(sums_ + 32); }
-
   // A slot of the warp's 32: its sum and those before it in the warp.
   __device__ __forceinline__ void add_up_to(int slot) {
     std::int64_t sum = 0;
-    if (of_tiles()) {
-      const Rows r = rows_of(p_, 0);
-      const int tiles = tiles_of(p_, r), each = tiles_a_slot(tiles);
-      const int end = min((slot + 1) * each, tiles);
-#pragma unroll 4
-      for (int t = slot * each; t < end; ++t) sum += cost_of_tile(r, t);
-      sums_[slot] = warp_inclusive_sum(sum, lane_);
-      if (slot == 0) only() = {r, tiles};
-      return;
-    }
     const int each = requests_a_slot();
 #pragma unroll 1
     for (int i = 0; i < each; ++i) {
@@ -114,7 +93,7 @@ class WorkList {
       if (x < cost) break;
       x -= cost;
     }
-    return within(of_tiles() ? only().rows : rows_of(p_, b), x);
+    return within(rows_of(p_, b), x);
   }
 
   __device__ int requests_a_slot() const { return (p_.lengths.batch + kSlots - 1) / kSlots; }
@@ -151,7 +130,7 @@ class WorkList {
   __device__ __forceinline__ Segment within(const Rows& rows, std::int64_t x) const {
     Segment s;
     s.rows = rows;
-    const int tiles = of_tiles() ? only().tiles : tiles_of(p_, s.rows);
+    const int tiles = tiles_of(p_, s.rows);
     int t = 0;
     int cost;  // of the tile
     if (Level || !p_.lengths.causal || tiles <= 1) {
@@ -164,19 +143,13 @@ class WorkList {
       }
     } else {
       if (p_.tile.units > 1) {
-        const std::int64_t a_unit = of_tiles() ? sums_[31] : cost_of_all_tiles(s.rows);
+        const std::int64_t a_unit = cost_of_all_tiles(s.rows);
         s.unit = static_cast<int>(x / a_unit);
         x -= s.unit * a_unit;
       }
       cost = 0;
-      int t0 = 0;
-      if (of_tiles()) {
-        const int slot = __ffs(__ballot_sync(kAllLanes, sums_[lane_] > x)) - 1;
-        if (slot) x -= sums_[slot - 1];
-        t0 = slot * tiles_a_slot(tiles);
-      }
 #pragma unroll 1
-      for (; t0 < tiles; t0 += 32) {
+      for (int t0 = 0; t0 < tiles; t0 += 32) {
         const int c = t0 + lane_ < tiles ? cost_of_tile(s.rows, t0 + lane_) : 0;
         const unsigned all = __reduce_add_sync(kAllLanes, static_cast<unsigned>(c));
         if (x >= all) {
@@ -199,7 +172,7 @@ class WorkList {
 
   const ScoreParams& p_;
   std::int64_t* sums_;
-  int lane_ = 0;
+  int lane_;
 };
 
 }  // namespace kvscout::cuda

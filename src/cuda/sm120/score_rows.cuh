@@ -45,7 +45,8 @@ __global__ void __launch_bounds__(cuda::kThreads, 2)
   __shared__ float rows_of_warp[cuda::kWarps][Tiles * 8];
   __shared__ __align__(alignof(State)) unsigned char states[cuda::kWarps][sizeof(State)];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const cuda::WorkList<true> list(p, sums);
+  cuda::WorkList<true> list(p, sums);
+  list.add_up();
   const std::int64_t total = list.total();
   const float scale = cuda::global_scale(p);
   State& state = *reinterpret_cast<State*>(states[warp]);

@@ -20,7 +20,8 @@ __global__ void __launch_bounds__(cuda::kThreads, 2)
   __shared__ __align__(16) Targets targets_of_warp[cuda::kWarps];
   __shared__ int limits_of_warp[cuda::kWarps][kPartRows];  // keys that a row sees
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const cuda::WorkList<false> list(p, sums);
+  cuda::WorkList<false> list(p, sums);
+  list.add_up();
   TileShape tile = p.tile;  // of a part
   const int parts = p.tile.rows / kPartRows;
   tile.tokens = p.tile.tokens / parts;

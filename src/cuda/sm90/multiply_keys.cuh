@@ -94,6 +94,8 @@ __device__ __forceinline__ void multiply_keys(const ScoreParams& p,
   };
 
   own.turn = own.tiles = 0;
+  // While the first tile is looked for.
+  cuda::fill_tails(p, thread / 32, 2 * kWarpgroup / 32, 0, early_parts(p));
 #pragma unroll 1
   for (;;) {
     const int n = own.tiles++;
@@ -103,13 +105,12 @@ __device__ __forceinline__ void multiply_keys(const ScoreParams& p,
     first = s.column, end = tile.end;
     const HeadChunk heads = cuda::head_chunk(p, s.unit, tile.pass);
     const Place* place = shared.place + first_row<M>(thread);
-    if (n == 0) {  // the first operand is on its way
-      if constexpr (Tile<Ops, M>::kHasQueries)
+    if constexpr (Tile<Ops, M>::kHasQueries)
+      if (n == 0) {  // the first operand is on its way
         if (first < end) copy_queries<Ops, M>(p, s, heads, place, thread, tile);
-      cuda::copy_async_commit();
-      cuda::fill_tails(p, thread / 32, 2 * kWarpgroup / 32, 0, early_parts(p));
-      cuda::copy_async_wait<0>();
-    }
+        cuda::copy_async_commit();
+        cuda::copy_async_wait<0>();
+      }
     if (first == end) break;
     const auto fetch = [&](int i) {
       if constexpr (Tile<Ops, M>::kHasQueries)

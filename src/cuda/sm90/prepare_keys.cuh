@@ -75,12 +75,13 @@ __device__ __forceinline__ void copy_keys(const ScoreParams& p, const Way& way,
 
 template <class Ops, int M>
 __device__ __forceinline__ void prepare_keys(const ScoreParams& p, const WorkList& list,
-                                             WarpgroupShared<Ops, M>& shared) {
+                                             LoneLine& lone, WarpgroupShared<Ops, M>& shared) {
   const int thread = threadIdx.x % kWarpgroup, lane = thread % 32, c = lane % 4;
   constexpr int kStep = kPreparers<M>;
   const int preparer = kStep == 1 ? 0 : threadIdx.x / kWarpgroup - 2;
   KeySource& source = shared.source[threadIdx.x - 2 * kWarpgroup];
-  Way& way = shared.way[threadIdx.x / 32 - 2 * kWarpgroup / 32];
+  const auto warp = [] { return threadIdx.x / 32 - 2 * kWarpgroup / 32; };
+  Way& way = shared.way[warp()];
   // Where this lane's row of 8 values lies in an operand: matrix lane/8, row lane%8.
   const std::uint32_t written_at = (thread / 32 * 16 + lane % 8) * 128 + (lane / 8 ^ lane % 8) * 16;
   constexpr int kAhead = kSlots;
@@ -89,71 +90,85 @@ __device__ __forceinline__ void prepare_keys(const ScoreParams& p, const WorkLis
   int column = 0, end = 0;           // to be copied next, of the tile
   std::int32_t next = 0, after = 0;  // the pages of `column` and of the one that follows it
 
-  const auto announce = [&](const Segment& s, const HeadChunk& heads) {
-    const int n = way.tiles;
-    Tile<Ops, M>& tile = shared.tile[n % kTiles<M>];
-    barrier_wait(tile.taken, n / kTiles<M> % 2 ^ 1);
-    if constexpr (Tile<Ops, M>::kHasQueries) {
-      // The first tile's are copied by those who will multiply them.
-      const int thread = Preparer().thread;
-      if (n > 0 && way.end > s.column) {
-#pragma unroll 1
-        for (int at = preparer * kWarpgroup + thread; at < 2 * kWarpgroup; at += kStep * kWarpgroup)
-          copy_queries<Ops, M>(p, s, heads, shared.place + first_row<M>(at), at, tile);
-      }
-    }
-    if (threadIdx.x == 2 * kWarpgroup) tile.segment = s, tile.end = way.end, tile.pass = way.pass;
-    barrier_arrive_copied(tile.announced);
-    barrier_arrive(tile.announced);
-    __syncwarp();
-    if (lane == 0) way.tiles = n + 1;
-  };
   const auto page_of = [&](int column) {
     return p.paged && column < end
                ? __ldg(way.table + cuda::block_of(p, column) * p.table_column_stride)
                : 0;
   };
-  // The next part of a tile, or pass over it; false: the run is over.
-  const auto take_tile = [&] {
+  // Pages and keys of the part of a tile that `way` is at; announces it. The first tile's queries
+  // are copied by those who will multiply them.
+  const auto begin_part = [&]<bool First>(const Segment& s, std::bool_constant<First>) {
     const auto [thread, lane, c, row] = Preparer();
-    __syncwarp();
-    int pass = way.pass + 1;
-    if (pass == p.tile.passes) {
-      pass = 0;
-      const std::int64_t at = way.at, left = way.stop - at;
-      Segment s = way.segment;
-      if (left > 0 && (way.tiles == 0 || !list.step(s))) s = list.seek(at);
-      __syncwarp();
-      if (lane == 0) {
-        way.end = left > 0 ? s.end_of(left) : s.column;
-        way.at = s.left < left ? at + s.left : way.stop;
-        way.segment = s;
-      }
-    }
-    __syncwarp();
-    const Segment& s = way.segment;
+    const int n = First ? 0 : way.tiles, pass = First ? 0 : way.pass;
     const HeadChunk heads = cuda::head_chunk(p, s.unit, pass);
     if (lane == 0) {
-      way.pass = pass;
       way.table = p.page_table + s.rows.b * p.table_row_stride;
       way.k_count = s.rows.k_count;
       way.scale_row = static_cast<std::uint32_t>(s.rows.k_begin) * p.k_heads + heads.key_head;
     }
     __syncwarp();
     end = way.end;
+    column = s.column + before_mine;
+    if constexpr (kStep == 2) before_mine ^= (end - s.column) & 1;
+    next = page_of(column), after = page_of(column + kStep);
+    Tile<Ops, M>& tile = shared.tile[n % kTiles<M>];
+    if constexpr (!First) {
+      barrier_wait(tile.taken, n / kTiles<M> % 2 ^ 1);
+      if constexpr (Tile<Ops, M>::kHasQueries) {
+        if (n > 0 && end > s.column) {
+#pragma unroll 1
+          for (int at = preparer * kWarpgroup + thread; at < 2 * kWarpgroup;
+               at += kStep * kWarpgroup)
+            copy_queries<Ops, M>(p, s, heads, shared.place + first_row<M>(at), at, tile);
+        }
+      }
+    }
+    if (threadIdx.x == 2 * kWarpgroup) tile.segment = s, tile.end = end, tile.pass = pass;
+    barrier_arrive_copied(tile.announced);
+    barrier_arrive(tile.announced);
+    if (lane == 0) way.tiles = n + 1;
     source.keys = p.k + heads.key_head * p.k_head_stride + 16 * c +
                   (p.paged ? row : s.rows.k_begin) * p.k_token_stride;
     source.scales = p.k_scale + c / 2 * scale_layout::kSecondHalf +
                     (p.paged ? heads.key_head * scale_layout::kPageBytes + row * 16 : 0);
     if (p.paged && row >= 32) source.scales += 4 - 32 * 16;
-    column = s.column + before_mine;
-    if constexpr (kStep == 2) before_mine ^= (end - s.column) & 1;
-    next = page_of(column), after = page_of(column + kStep);
-    announce(s, heads);
-    return end > s.column;  // else the run ended, maybe within the set-up of a tile
+  };
+  // By one lane: to a segment at `at`, of which `left` are this block's.
+  const auto go_to = [&](const Segment& s, std::int64_t at, std::int64_t left) {
+    way.end = left > 0 ? s.end_of(left) : s.column;
+    way.at = s.left < left ? at + s.left : way.stop;
+    way.segment = s;
+  };
+  // The next part of a tile, or pass over it; false: the run is over.
+  const auto take_tile = [&] {
+    const int lane = Preparer().lane;
+    __syncwarp();
+    int pass = way.pass + 1;
+    if (pass == p.tile.passes) {
+      pass = 0;
+      const std::int64_t at = way.at, left = way.stop - at;
+      Segment s = way.segment;
+      if (left > 0 && (way.tiles == 0 || !list.step(s)))
+        s = p.lone ? LoneLine::seek(p, shared.lone_sums[warp()], static_cast<unsigned>(at))
+                   : list.seek(at);
+      __syncwarp();
+      if (lane == 0) go_to(s, at, left);
+    }
+    __syncwarp();
+    if (lane == 0) way.pass = pass;
+    __syncwarp();
+    begin_part(way.segment, std::false_type{});
+    return end > way.segment.column;  // else the run ended, maybe within the set-up of a tile
   };
 
-  if (lane == 0) {
+  if (p.lone) {
+    lone.add_up();
+    const cuda::Run run = lone.run(blockIdx.x);
+    Segment s;
+    if (run.begin < run.end) s = lone.first(static_cast<unsigned>(run.begin));
+    if (lane == 0) way.stop = run.end, way.pass = 0, go_to(s, run.begin, run.end - run.begin);
+    begin_part(s, std::true_type{});
+  } else if (lane == 0) {
     const cuda::Run run = cuda::run_of(list.total(), blockIdx.x, gridDim.x);
     way.at = run.begin, way.stop = run.end;
     way.pass = p.tile.passes - 1, way.tiles = 0;

@@ -16,7 +16,7 @@
 // unpack several words at a time, which is why its state lies in shared memory.
 //
 // A block of threads is resident on each SM and takes an equal run of the line of work
-// (work_list.cuh), which may begin and end inside a tile.
+// (work_list.cuh, lone_line.cuh), which may begin and end inside a tile.
 #pragma once
 
 #include "cuda/dependent.cuh"
@@ -43,16 +43,19 @@ __global__ void __launch_bounds__(kBlockThreads<M>, 1)
       barrier_init(tile.taken, 2 * kWarpgroup);
     }
   }
-  cuda::wait_for_previous();
-  cuda::release_next();
-  const WorkList list(p, shared.sums);
   __syncthreads();
+  const int warp = static_cast<int>(threadIdx.x / 32) - 2 * kWarpgroup / 32;  // that prepares
+  cuda::Ready ready;
+  LoneLine lone(p, shared.lone_sums[max(warp, 0)], ready);
+  ready.wait_for_previous();
+  cuda::release_next();
+  WorkList list(p, shared.sums);
+  if (!p.lone) list.add_up();
   if (threadIdx.x >= 2 * kWarpgroup) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegistersToPrepare<M>));
-    prepare_keys<Ops, M>(p, list, shared);
+    prepare_keys<Ops, M>(p, list, lone, shared);
     // Meanwhile the last blocks are multiplied.
-    cuda::fill_tails(p, threadIdx.x / 32 - 2 * kWarpgroup / 32, kPreparers<M> * kWarpgroup / 32,
-                     early_parts(p), p.fill_parts);
+    cuda::fill_tails(p, warp, kPreparers<M> * kWarpgroup / 32, early_parts(p), p.fill_parts);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegistersToMultiply<M>));
     multiply_keys<Ops, M>(p, shared);

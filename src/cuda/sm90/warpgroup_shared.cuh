@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/keys.cuh"
+#include "cuda/lone_line.cuh"
 #include "cuda/sm90/mbarrier.cuh"
 #include "cuda/sm90/wgmma.cuh"
 #include "cuda/work_list.cuh"
@@ -32,7 +33,8 @@ inline constexpr int kRegistersToMultiply = M == 1 ? 192 : 224;
 // What taking up a tile costs in columns: most of it is hidden. Causal 8192 x 8192 on an H200: 67.3
 // us with 1, 62.3 with 2, 63.4 with 3.
 inline constexpr int kSetup = 2;
-using WorkList = cuda::WorkList<false, kSetup, true>;
+using WorkList = cuda::WorkList<false, kSetup>;
+using LoneLine = cuda::LoneLine<kSetup>;
 
 // Blocks on their way to a preparer. Three are no faster.
 inline constexpr int kSlots = 2;
@@ -157,7 +159,10 @@ struct WarpgroupShared {
   Own own[2 * kWarpgroup];
   Tile<Ops, M> tile[kTiles<M>];
   Place place[128 * M];  // of a tile's rows
-  std::int64_t sums[WorkList::kSlots];
+  union {
+    std::int64_t sums[WorkList::kSlots];
+    unsigned lone_sums[kPreparers<M> * kWarpgroup / 32][LoneLine::kSlots];  // each warp's
+  };
   Barrier written[kOperands<Ops, M>], multiplied[kOperands<Ops, M>];
 };
 
