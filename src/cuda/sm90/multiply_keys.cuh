@@ -107,16 +107,19 @@ __device__ __forceinline__ void multiply_keys(const ScoreParams& p,
     const Place* place = shared.place + first_row<M>(thread);
     if constexpr (Tile<Ops, M>::kHasQueries)
       if (n == 0) {  // the first operand is on its way
-        if (first < end) copy_queries<Ops, M>(p, s, heads, place, thread, tile);
+        if (first < end && thread < 128 * M)
+          copy_query<Ops, M>(p, s, heads, shared.place[thread], thread, tile);
         cuda::copy_async_commit();
         cuda::copy_async_wait<0>();
+        asm volatile("bar.sync 1, 256;" ::: "memory");
       }
     if (first == end) break;
     const auto fetch = [&](int i) {
-      if constexpr (Tile<Ops, M>::kHasQueries)
-        return typename Ops::RawQuery{{tile.queries[i][thread]},
-                                      tile.scales[i][thread] >> Ops::query_scale_offset(c) % 4 * 8};
-      else
+      if constexpr (Tile<Ops, M>::kHasQueries) {
+        const int row = first_row<M>(thread) + more_rows(i);
+        return
+            typename Ops::RawQuery{{tile.queries[row][c]}, tile.scales[row][c / 2] >> c % 2 * 16};
+      } else
         return cuda::fetch_query<Ops, true>(p, s, heads, place[more_rows(i)], c);
     };
     typename Ops::RawQuery raw[2 * M];

@@ -117,9 +117,8 @@ __device__ __forceinline__ void prepare_keys(const ScoreParams& p, const WorkLis
       if constexpr (Tile<Ops, M>::kHasQueries) {
         if (n > 0 && end > s.column) {
 #pragma unroll 1
-          for (int at = preparer * kWarpgroup + thread; at < 2 * kWarpgroup;
-               at += kStep * kWarpgroup)
-            copy_queries<Ops, M>(p, s, heads, shared.place + first_row<M>(at), at, tile);
+          for (int at = preparer * kWarpgroup + thread; at < 128 * M; at += kStep * kWarpgroup)
+            copy_query<Ops, M>(p, s, heads, shared.place[at], at, tile);
         }
       }
     }
