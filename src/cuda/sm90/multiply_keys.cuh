@@ -19,7 +19,11 @@ __device__ __forceinline__ void multiply_keys(const ScoreParams& p,
   int first = 0, end = 0, seen_by_all = 0, operand = 0, parity = 0;
 
   const auto multiply = [&](int set) {
-    const std::uint32_t keys = operand_descriptor(shared.operand[operand]);
+    // All lanes have the same, which the assembler knows of what was reduced: so it counts the
+    // addresses of instructions in uniform registers, instead of moving two there for each (30 x
+    // 67584 in 4% less time).
+    const std::uint32_t keys =
+        __reduce_max_sync(cuda::kAllLanes, operand_descriptor(shared.operand[operand]));
     const auto step = [&]<bool First>(int k, std::bool_constant<First>) {
       wgmma<Ops::kBf16, First>(d[set], a[set % M][0][2 * k], a[set % M][1][2 * k],
                                a[set % M][0][2 * k + 1], a[set % M][1][2 * k + 1],
