@@ -114,6 +114,14 @@ void lengths_and_causality(List& l) {
   l.add("more_queries_than_keys", paged({4}, {2}));
   l.add("one_key_past_a_block", paged({4}, {129}));
   l.add("prefill_and_decode_in_one_batch", paged({1, 1, 512}, {700, 90, 1024}));
+  // A line of its own on some back ends: several tiles for each key head, more tiles than lanes.
+  l.add("one_request_of_several_tiles",
+        with(paged({200}, {500}), [](ScoreSpec& s) { s.q_heads = 8, s.k_heads = 2; }));
+  l.add("one_request_of_several_tiles_all_heads", with(flat({200}, {500}), [](ScoreSpec& s) {
+          s.q_heads = 8, s.k_heads = 2, s.reduce = Reduce::all;
+        }));
+  l.add("one_request_of_many_tiles",
+        with(paged({133}, {300}), [](ScoreSpec& s) { s.q_heads = 64, s.max_k_tiles = 5; }));
   l.add("no_requests",
         with(flat({}, {}), [](ScoreSpec& s) { s.rows_before = 3, s.max_k_tiles = 2; }));
   l.add("no_queries", flat({0, 0}, {100, 40}));
