@@ -192,7 +192,9 @@ void all_decode(Bench& bench) {
   bench.decode(uniform("32 x 131k", 32, 131072));
   bench.decode(uniform("8 x 131k", 8, 131072));
   bench.decode(uniform("1 x 1M", 1, 1 << 20));
+  bench.decode(uniform("8 x 64k", 8, 65536));
   bench.decode(uniform("8 x 32k", 8, 32768));
+  bench.decode(uniform("8 x 16k", 8, 16384));
   bench.decode(uniform("1 x 131k", 1, 131072));
   bench.decode(uniform("1 x 32k", 1, 32768));
   bench.decode(uniform("8 x 8k", 8, 8192));

@@ -49,17 +49,34 @@ TEST(CudaPlan, SingleTokensOverFewBlocks) {
   EXPECT_EQ(few.cell_batch, 1);
   EXPECT_EQ(few.threads, 256);
   EXPECT_EQ(plan(decode(8, 8192)).threads, 128);
-  const ScoreKernel more = plan(decode(8, 32768));
-  EXPECT_EQ(more.schedule, Schedule::singles);
-  EXPECT_EQ(more.blocks, 256);
-  EXPECT_EQ(more.cell_batch, 8);
-  EXPECT_EQ(more.threads, 64);
   EXPECT_EQ(plan(decode(64, 131072)).schedule, Schedule::stream);
   ScoreProblem heads = decode(2, 8192);  // two key heads of eight query heads
   heads.q.heads = 16, heads.k.heads = 2;
   EXPECT_EQ(plan(heads).schedule, Schedule::singles);
   EXPECT_EQ(plan(heads).tile.units, 2);
   EXPECT_EQ(plan(heads).tile.heads, 8);
+}
+
+// A warp a column, or two of them: all blocks of threads are resident, two a multiprocessor.
+TEST(CudaPlan, SingleTokensOverMoreBlocks) {
+  const ScoreKernel one = plan(decode(8, 32768));
+  EXPECT_EQ(one.schedule, Schedule::columns);
+  EXPECT_EQ(one.cell_columns, 256);
+  EXPECT_EQ(one.blocks, 32);
+  EXPECT_EQ(one.cell_batch, 8);
+  EXPECT_EQ(one.threads, 256);
+  const ScoreKernel two = plan(decode(8, 65536));
+  EXPECT_EQ(two.schedule, Schedule::columns);
+  EXPECT_EQ(two.blocks, 32);
+  EXPECT_EQ(plan(decode(1, 128 * 264 * 16)).schedule, Schedule::stream);  // more than 4096 columns
+  EXPECT_EQ(plan(decode(33, 128 * 128)).blocks, 8);
+  EXPECT_EQ(plan(decode(34, 128 * 128)).schedule, Schedule::stream);
+  // Fewer columns than a block of threads has warps.
+  EXPECT_EQ(plan(decode(300, 128 * 7)).schedule, Schedule::singles);
+  EXPECT_EQ(plan(decode(300, 128 * 7)).threads, 128);
+  ScoreProblem long_result = decode(8, 32768);
+  long_result.max_k_tiles = 8192;
+  EXPECT_EQ(plan(long_result).fill_blocks, 0);
 }
 
 // One block of threads a multiprocessor, as large as the registers that its rows need allow.

@@ -92,7 +92,7 @@ for folder in sm80 sm89 sm90 sm120; do
          /ACQBULK/ && !waits { waits = 1; if (early && name !~ /select_.*VisibleColumns/) print name }' "$sass/$folder.$source" >"$sass/early"
     [ ! -s "$sass/early" ] || fail "$object: loads before the wait in"$'\n'"$(cut -c1-240 "$sass/early")"
   done
-  require "$folder.score" 'score_(stream|cells|single|unaligned|shared)I' 'HMMA\.16816' "the matrix instruction"
+  require "$folder.score" 'score_(stream|cells|single|columns|unaligned|shared)I' 'HMMA\.16816' "the matrix instruction"
   require "$folder.score" 'score_stream' "$wide" "16-byte loads"
   require "$folder.operations" 'quantize_tiles.*Lb1E' "$wide" "16-byte loads"
   require "$folder.operations" 'append_keys.*Lb1E' "$wide" "16-byte loads"

@@ -6,6 +6,7 @@
 #include "cuda/device.h"
 #include "cuda/score.h"
 #include "cuda/score_cells.cuh"
+#include "cuda/score_columns.cuh"
 #include "cuda/score_single.cuh"
 #include "cuda/score_stream.cuh"
 #include "cuda/score_unaligned.cuh"
@@ -25,15 +26,15 @@ ScoreEntry register_entry(const ScoreKernel& k) {
   if (k.schedule == Schedule::unaligned) return {score_unaligned<Ops>};
   if constexpr (Ops::kKeyScales)
     if (k.schedule == Schedule::singles)
-      return {k.threads == kThreads       ? score_single<Ops, 1>
-              : k.threads == kThreads / 2 ? score_single<Ops, 2>
-                                          : score_single<Ops, 4>};
+      return {k.threads == kThreads ? score_single<Ops, 1> : score_single<Ops, 2>};
+  constexpr int kTable = Ops::kLooksUp ? ByTable::kBytes : 0;
+  if constexpr (Ops::kKeyScales)
+    if (k.schedule == Schedule::columns) return {score_columns<Ops>, kTable};
   if (k.schedule == Schedule::cells) {
     if constexpr (Ops::kKeyScales)
       if (k.tile.rows == 16) return {score_cells<Ops, 2>};
     return {score_cells<Ops, 1>};
   }
-  constexpr int kTable = Ops::kLooksUp ? ByTable::kBytes : 0;
   if (k.tile.rows == 8) return {score_stream<Ops, 1>, kTable};
   if constexpr (Ops::kKeyScales)
     if (k.tile.rows == 16) return {score_stream<Ops, 2>, kTable};
@@ -63,7 +64,7 @@ inline ScoreParams score_params(const ScoreProblem& x, const ScoreKernel& k, Tok
   p.lengths = lengths_of(x);
   p.range_begin = range.begin, p.range_end = std::min(range.end, x.q.tokens);
   p.min_tokens = cut(k.min_tokens), p.max_tokens = cut(k.max_tokens);
-  p.columns = are_cells(k.schedule) ? k.blocks : columns.count;
+  p.columns = are_cells(k.schedule) ? k.cell_columns : columns.count;
   p.block_start = columns.start, p.block_step = columns.step;
   p.tile = k.tile;
   p.q = static_cast<const std::uint8_t*>(x.q.data), p.q_scale = x.q.scale;

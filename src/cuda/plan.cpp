@@ -9,6 +9,8 @@ constexpr int kWarp = 32;
 constexpr int kMaxRegisterRows = 32;
 constexpr int kSharedRows = 128;
 constexpr std::int64_t kMaxCells = 4096;
+// Cells a multiprocessor up to which each has a block of threads.
+constexpr int kCellsOfBlocks = 10;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -86,6 +88,18 @@ bool is_single(const ScoreProblem& p, const TileShape& tile) {
          reinterpret_cast<std::uintptr_t>(p.q.scale) % 2 == 0;
 }
 
+// Blocks of threads along the columns of a request, all resident and each warp with at most two
+// columns; 0: there are too many.
+int blocks_by_columns(std::int64_t columns, std::int64_t of_batch, const DeviceInfo& device) {
+  constexpr int kBlocksPerSm = 2, kMostColumns = 2, kWarps = kThreads / kWarp;
+  if (columns < kWarps) return 0;
+  for (int each = 1; each <= kMostColumns; ++each) {
+    const std::int64_t blocks = ceil_div(columns, each * kWarps);
+    if (blocks * of_batch <= device.sms * kBlocksPerSm) return static_cast<int>(blocks);
+  }
+  return 0;
+}
+
 // Where the bounds allow few result blocks, each gets a block of threads, and the fewer, the more
 // warps. A max_k_tiles beyond what the keys reach only adds blocks of threads that write -inf.
 void use_cells(const ScoreProblem& p, const ScoreTuning& tuning, const DeviceInfo& device,
@@ -104,14 +118,20 @@ void use_cells(const ScoreProblem& p, const ScoreTuning& tuning, const DeviceInf
       p.block_start + columns * p.block_step >= kReach)
     return;
   const std::int64_t cells = columns * batch * tiles * k.tile.units;
-  if (cells > device.sms * 20) return;
   const bool single = tuning.has_singles && is_single(p, k.tile);
-  k.schedule = single ? Schedule::singles : Schedule::cells;
-  k.blocks = static_cast<int>(columns);
+  const int by_columns = single && cells > device.sms * kCellsOfBlocks
+                             ? blocks_by_columns(columns, batch * k.tile.units, device)
+                             : 0;
+  if (cells > device.sms * 20 && !by_columns) return;
+  k.schedule = by_columns ? Schedule::columns : single ? Schedule::singles : Schedule::cells;
+  k.blocks = by_columns ? by_columns : static_cast<int>(columns);
+  k.cell_columns = static_cast<int>(columns);
   k.cell_tiles = static_cast<int>(tiles);
   k.cell_batch = static_cast<int>(batch);
-  if (single)  // 1 x 8k on an H200: 2.1, 2.1, 2.3 us with 8, 4, 2 warps; 8 x 8k: 4.1, 3.5, 4.0
-    k.threads = kWarp * (cells <= device.sms ? 8 : cells <= device.sms * 10 ? 4 : 2);
+  if (by_columns)
+    k.threads = kThreads;
+  else if (single)  // 1 x 8k on an H200: 2.1, 2.1 us with 8, 4 warps; 8 x 8k: 4.1, 3.5
+    k.threads = kWarp * (cells <= device.sms ? 8 : 4);
   else  // All cells run at once: a multiprocessor holds some 20 warps of this kernel.
     k.threads = kWarp * (cells <= device.sms * 2    ? 8
                          : cells <= device.sms * 5  ? 4
@@ -120,8 +140,9 @@ void use_cells(const ScoreProblem& p, const ScoreTuning& tuning, const DeviceInf
   if (columns < p.max_k_tiles) {
     const std::int64_t most = device.sms * 8, of_block = k.threads / kWarp;  // warps
     const std::int64_t parts = share_tails(p, most * 2, k);
-    k.fill_blocks =
-        static_cast<int>(ceil_div(std::min(most, parts), of_block * batch * tiles * k.tile.units));
+    if (!by_columns)
+      k.fill_blocks = static_cast<int>(
+          ceil_div(std::min(most, parts), of_block * batch * tiles * k.tile.units));
   }
 }
 
@@ -217,6 +238,7 @@ std::string to_string(const ScorePlan& plan) {
     text += k.schedule == Schedule::warpgroup        ? "wgmma"
             : k.schedule == Schedule::cells          ? "mma, a block of threads a cell"
             : k.schedule == Schedule::singles        ? "mma, a block of threads a cell of one token"
+            : k.schedule == Schedule::columns        ? "mma, a warp a cell of one token"
             : k.schedule == Schedule::rows_in_shared ? "mma, queries in shared memory"
             : k.schedule == Schedule::row_parts      ? "mma, 64 rows a warp in registers"
             : k.schedule == Schedule::unaligned      ? "mma, byte by byte"

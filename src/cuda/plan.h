@@ -38,6 +38,7 @@ enum class Schedule : std::uint8_t {
   stream,          // mma.sync; queries stay in registers, warps take equal runs of parts of blocks
   cells,           // the same, a block of threads for each result block that the bounds allow
   singles,         // cells of one token a request, NVFP4 keys in dense pages
+  columns,         // the same, a warp a cell, and then another one
   unaligned,       // mma.sync; queries stay in registers, a warp takes a block, byte by byte; of
                    // what is not aligned, and of lines that a stream cannot count
   rows_in_shared,  // mma.sync; a warp takes a block, queries lie in shared memory
@@ -45,7 +46,9 @@ enum class Schedule : std::uint8_t {
   row_parts,       // sm120: a warp keeps a part of the rows, warps of a block share pages
 };
 
-constexpr bool are_cells(Schedule s) { return s == Schedule::cells || s == Schedule::singles; }
+constexpr bool are_cells(Schedule s) {
+  return s == Schedule::cells || s == Schedule::singles || s == Schedule::columns;
+}
 
 // Threads of a block, of most schedules.
 inline constexpr int kThreads = 256;
@@ -58,10 +61,10 @@ struct ScoreKernel {
   Schedule schedule = Schedule::stream;
   TileShape tile;
   int blocks = 1, threads = kThreads;
-  // Cells and singles: `blocks` counts columns; the grid's y = units * cell_tiles, z = batch.
+  // Where are_cells: the grid's x is for cell_columns, y = units * cell_tiles, z = batch.
   // `fill_blocks` more along x write -inf into the columns beyond, which no key of the call
   // reaches.
-  int cell_tiles = 1, cell_batch = 1, fill_blocks = 0;
+  int cell_columns = 1, cell_tiles = 1, cell_batch = 1, fill_blocks = 0;
   // Requests with a number of tokens in [min_tokens, max_tokens] are this kernel's.
   std::int64_t min_tokens = 0, max_tokens = 0;
   bool short_line = false;  // fewer than 2^29 columns, whatever the lengths say

@@ -10,20 +10,12 @@
 // instead of 3.5 us for 64 blocks on an H200, of which an empty kernel takes 0.6.
 #pragma once
 
-#include "cuda/score_cells.cuh"
+#include "cuda/single_token.cuh"
 
 namespace kvscout::cuda {
 
-// base + page * stride
-__device__ __forceinline__ const std::uint8_t* at_page(const std::uint8_t* base, unsigned page,
-                                                       unsigned stride) {
-  const std::uint8_t* a;
-  asm("mad.wide.u32 %0, %1, %2, %3;" : "=l"(a) : "r"(page), "r"(stride), "l"(base));
-  return a;
-}
-
 template <class Ops, int Each>
-__global__ void __launch_bounds__(kThreads / Each, Each == 4 ? 10 : 4 * Each)
+__global__ void __launch_bounds__(kThreads / Each, 4 * Each)
     score_single(const __grid_constant__ ScoreParams p) {
   static_assert(Ops::kKeyScales);
   constexpr int kOfBlock = kGroups / Each;    // warps
@@ -48,17 +40,8 @@ __global__ void __launch_bounds__(kThreads / Each, Each == 4 ? 10 : 4 * Each)
                                     first_row % 32 * 16 + first_row / 32 * 4 +
                                     c / 2 * scale_layout::kSecondHalf;
   const int lane_head = first_head + least(r, heads - 1);
-  const auto query_of = [&](int token) {
-    return p.q + lane_head * p.q_head_stride + token * p.q_token_stride + Ops::query_offset(0, c);
-  };
-  const auto query_scales_at = [&](int token) -> const std::uint8_t* {
-    if constexpr (!Ops::kQueryScales) return nullptr;
-    return p.q_scale +
-           scale_layout::row_128x4(static_cast<unsigned>(token) * p.q_heads + lane_head) +
-           Ops::query_scale_offset(c);
-  };
   const int guess = least(b, p.lengths.q_tokens - 1);  // most often request b's token is b
-  const std::uint8_t *query = query_of(guess), *query_scales = query_scales_at(guess);
+  auto query = TokenQuery<Ops>::of(p, guess, lane_head, c);
   float* out = p.out + (first_head + lane) * p.out_head_stride + column * p.out_column_stride;
   // Without pages where the page table ends before the column.
   const unsigned pages = is_cell && first_key < p.lengths.k_room ? p.pages : 0;
@@ -67,23 +50,13 @@ __global__ void __launch_bounds__(kThreads / Each, Each == 4 ? 10 : 4 * Each)
   Ready ready;
   ready.add(page_at), ready.add(cu_q), ready.add(used_k), ready.add(offset_at);
   ready.add(lane_keys), ready.add(lane_scales);
-  ready.add(query), ready.add(query_scales), ready.add(out);
+  ready.add(query.row), ready.add(query.scales), ready.add(out);
   ready.add(pages), ready.add(page_stride), ready.add(scale_page_stride);
   ready.wait_for_previous();
 
   const int used = load_behind(used_k);
   const int q_ends[2] = {load_behind(cu_q), load_behind(cu_q + 1)};
-  const auto fetch_query = [&] {
-    typename Ops::RawQuery raw;
-#pragma unroll
-    for (int i = 0; i < Ops::kQueryLoads; ++i)
-      raw.v[i] = load_behind(reinterpret_cast<const uint4*>(query + Ops::query_offset(i, 0)));
-    raw.scales = 0;
-    if constexpr (Ops::kQueryScales)
-      raw.scales = load_behind(reinterpret_cast<const std::uint16_t*>(query_scales));
-    return raw;
-  };
-  typename Ops::RawQuery raw_query = fetch_query();
+  typename Ops::RawQuery raw_query = query.fetch();
   const int offset = offset_at ? load_behind(offset_at) : 0;
   release_next();
 
@@ -107,18 +80,12 @@ __global__ void __launch_bounds__(kThreads / Each, Each == 4 ? 10 : 4 * Each)
   const float q_global = p.q_global ? load_behind(p.q_global) : p.q_value,
               k_global = p.k_global ? load_behind(p.k_global) : p.k_value;
 
-  // As if of this request alone. (Through RawRows, as streams do it, the assembler orders the
-  // kernel otherwise: 1 x 32k 3.05 instead of 2.79 us, 8 x 8k 4.07 instead of 3.58.)
-  Lengths lengths = p.lengths;
-  lengths.cu_q = q_ends, lengths.used_k = &used;
-  if (lengths.offsets) lengths.offsets = &offset;
-  Rows rows = rows_of(lengths, 0);
-  rows.b = b;
+  const Rows rows = rows_alone(p, b, q_ends, used, offset);
   const int token = rows.q_begin, visible = rows.limit(0, p.lengths.causal) - first_key;
   const bool answers = is_cell && rows.tokens > 0 && token >= p.range_begin && token < p.range_end;
   if (__builtin_expect(answers && token != guess, 0)) {
-    query = query_of(token), query_scales = query_scales_at(token);
-    raw_query = fetch_query();
+    query = TokenQuery<Ops>::of(p, token, lane_head, c);
+    raw_query = query.fetch();
   }
   QueryFragments<1> q;
   Ops::unpack_query(raw_query, c, q[0]);

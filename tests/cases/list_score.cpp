@@ -214,6 +214,34 @@ void single_tokens(List& l) {
       .checked_error = {"page_table"};
 }
 
+// The same, more blocks than threads: a warp has one column or two, if the bounds say so many.
+void single_tokens_over_many_columns(List& l) {
+  const auto wide = [](std::vector<std::int32_t> k, std::int64_t width) {
+    ScoreSpec s = paged({1, 0, 1, 1, 1}, std::move(k));
+    s.q_heads = 6, s.k_heads = 2, s.rows_before = 2, s.rows_after = 3;
+    s.table_width = width, s.max_k_tiles = width + 30;
+    return s;
+  };
+  for (Types types : {Types::fp4_fp4, Types::f16_fp4, Types::bf16_fp4}) {
+    const std::string of = "_types_" + std::to_string(static_cast<int>(types));
+    l.add("single_tokens_a_warp_a_column" + of,
+          with(wide({700, 90, 0, 129, 1000}, 200), [=](ScoreSpec& s) {
+            s.types = types, s.strides = Strides::interleaved, s.offset = Offset::tensor;
+            s.scale_pointers = true;
+          }));
+    l.add("single_tokens_a_warp_two_columns" + of,
+          with(wide({26000, 90, 28001, 129, 51200}, 400),
+               [=](ScoreSpec& s) { s.types = types, s.output = OutputStrides::tiles_innermost; }));
+  }
+  l.add("single_tokens_a_warp_two_columns_of_a_subset",
+        with(wide({700, 90, 28001, 129, 60000}, 1600),
+             [](ScoreSpec& s) { s.block_start = 1, s.block_step = 4, s.causal = false; }));
+  l.add("single_tokens_a_warp_two_columns_page_ids_out_of_range",
+        with(wide({1300, 90, 28001, 129, 27000}, 400),
+             [](ScoreSpec& s) { s.pages = Pages::out_of_range; }))
+      .checked_error = {"page_table"};
+}
+
 // Many more columns than the page table or the keys can hold, for one and several tokens a request.
 void columns_beyond_the_keys(List& l) {
   for (std::int32_t tokens : {1, 3})
@@ -360,6 +388,7 @@ void add_score_cases(std::vector<Case>& list) {
   wide_groups(l);
   lengths_and_causality(l);
   single_tokens(l);
+  single_tokens_over_many_columns(l);
   columns_beyond_the_keys(l);
   short_lengths_in_a_long_table(l);
   numbers(l);
