@@ -195,6 +195,9 @@ void all_decode(Bench& bench) {
   bench.decode(uniform("8 x 64k", 8, 65536));
   bench.decode(uniform("8 x 32k", 8, 32768));
   bench.decode(uniform("8 x 16k", 8, 16384));
+  bench.decode({.name = "7 x 8k, 1 x 64k",
+                .q_len = many(8, 1),
+                .k_len = {8192, 8192, 8192, 65536, 8192, 8192, 8192, 8192}});
   bench.decode(uniform("1 x 131k", 1, 131072));
   bench.decode(uniform("1 x 32k", 1, 32768));
   bench.decode(uniform("8 x 8k", 8, 8192));

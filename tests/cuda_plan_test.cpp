@@ -61,21 +61,18 @@ TEST(CudaPlan, SingleTokensOverFewBlocks) {
 TEST(CudaPlan, SingleTokensOverMoreBlocks) {
   const ScoreKernel one = plan(decode(8, 32768));
   EXPECT_EQ(one.schedule, Schedule::columns);
-  EXPECT_EQ(one.cell_columns, 256);
-  EXPECT_EQ(one.blocks, 32);
-  EXPECT_EQ(one.cell_batch, 8);
+  EXPECT_EQ(one.columns, 256);
+  EXPECT_EQ(one.blocks, 256);
   EXPECT_EQ(one.threads, 256);
-  const ScoreKernel two = plan(decode(8, 65536));
-  EXPECT_EQ(two.schedule, Schedule::columns);
-  EXPECT_EQ(two.blocks, 32);
-  EXPECT_EQ(plan(decode(1, 128 * 264 * 16)).schedule, Schedule::stream);  // more than 4096 columns
-  EXPECT_EQ(plan(decode(33, 128 * 128)).blocks, 8);
+  EXPECT_EQ(plan(decode(8, 65536)).schedule, Schedule::columns);
+  EXPECT_EQ(plan(decode(8, 65536)).blocks, 256);
+  EXPECT_EQ(plan(decode(33, 128 * 128)).blocks, 264);
   EXPECT_EQ(plan(decode(34, 128 * 128)).schedule, Schedule::stream);
-  // Fewer columns than a block of threads has warps.
-  EXPECT_EQ(plan(decode(300, 128 * 7)).schedule, Schedule::singles);
-  EXPECT_EQ(plan(decode(300, 128 * 7)).threads, 128);
+  EXPECT_EQ(plan(decode(301, 128 * 7)).blocks, 264);  // 2107 cells, 8 a block of threads
+  EXPECT_EQ(plan(decode(1, 128 * 4096)).blocks, 256);
   ScoreProblem long_result = decode(8, 32768);
   long_result.max_k_tiles = 8192;
+  EXPECT_EQ(plan(long_result).columns, 256);
   EXPECT_EQ(plan(long_result).fill_blocks, 0);
 }
 

@@ -64,7 +64,7 @@ inline ScoreParams score_params(const ScoreProblem& x, const ScoreKernel& k, Tok
   p.lengths = lengths_of(x);
   p.range_begin = range.begin, p.range_end = std::min(range.end, x.q.tokens);
   p.min_tokens = cut(k.min_tokens), p.max_tokens = cut(k.max_tokens);
-  p.columns = are_cells(k.schedule) ? k.cell_columns : columns.count;
+  p.columns = k.columns ? k.columns : columns.count;
   p.block_start = columns.start, p.block_step = columns.step;
   p.tile = k.tile;
   p.q = static_cast<const std::uint8_t*>(x.q.data), p.q_scale = x.q.scale;

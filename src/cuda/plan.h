@@ -46,9 +46,7 @@ enum class Schedule : std::uint8_t {
   row_parts,       // sm120: a warp keeps a part of the rows, warps of a block share pages
 };
 
-constexpr bool are_cells(Schedule s) {
-  return s == Schedule::cells || s == Schedule::singles || s == Schedule::columns;
-}
+constexpr bool are_cells(Schedule s) { return s == Schedule::cells || s == Schedule::singles; }
 
 // Threads of a block, of most schedules.
 inline constexpr int kThreads = 256;
@@ -61,10 +59,11 @@ struct ScoreKernel {
   Schedule schedule = Schedule::stream;
   TileShape tile;
   int blocks = 1, threads = kThreads;
-  // Where are_cells: the grid's x is for cell_columns, y = units * cell_tiles, z = batch.
+  // Cells and singles: `blocks` counts columns; the grid's y = units * cell_tiles, z = batch.
   // `fill_blocks` more along x write -inf into the columns beyond, which no key of the call
   // reaches.
-  int cell_columns = 1, cell_tiles = 1, cell_batch = 1, fill_blocks = 0;
+  int cell_tiles = 1, cell_batch = 1, fill_blocks = 0;
+  int columns = 0;  // of cells, singles and columns: those that keys of the call can reach
   // Requests with a number of tokens in [min_tokens, max_tokens] are this kernel's.
   std::int64_t min_tokens = 0, max_tokens = 0;
   bool short_line = false;  // fewer than 2^29 columns, whatever the lengths say

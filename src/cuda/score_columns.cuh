@@ -1,12 +1,12 @@
 // Score of one token a request against NVFP4 keys in dense pages, more blocks than score_single
 // takes: a warp scores a whole block of keys, half of it at a time, and goes on to the column that
-// lies a grid further. All blocks of threads are resident at once.
+// lies a grid further. All blocks of threads are resident at once. Neighbouring warps have the same
+// column of all requests, so that each request, however long, is spread over all multiprocessors.
 //
 // Bound: arithmetic, some 1250 instructions a block of keys, after a start as short as that of
 // score_single: page id and keys follow the length at once, where a stream (score_stream) adds up
 // all lengths first. So up to some five thousand blocks it is faster than a stream (8 x 64k on an
-// H200: 11.3 instead of 14.6 us), beyond not. A request's columns are spread over all
-// multiprocessors, so lengths may differ.
+// H200: 11.3 instead of 14.6 us), beyond not.
 #pragma once
 
 #include <type_traits>
@@ -21,17 +21,24 @@ __global__ void __launch_bounds__(kThreads, 2)
   static_assert(Ops::kKeyScales);
   using Unpack = std::conditional_t<Ops::kLooksUp, ByTable, ByArithmetic<true>>;
   constexpr int kHalf = kGroups / 2;  // groups of 16 keys that are under way
-  // Without a table, both halves in one line: as a loop it keeps 24 bytes on the stack of SM120.
-  constexpr int kInLine = Ops::kLooksUp ? 1 : 2;
+  // Whether both halves are in one line or a loop, what the assembler finds registers for.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+  constexpr int kInLine = 2;
+#else
+  constexpr int kInLine = 1;
+#endif
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, r = lane / 4, c = lane % 4;
-  const int key_head = blockIdx.y, b = blockIdx.z, step = gridDim.x * kWarps;
-  int column = blockIdx.x * kWarps + warp;
+  const int place = blockIdx.x * kWarps + warp, warps = gridDim.x * kWarps;
+  const int of_column = p.lengths.batch * p.tile.units, step = warps / of_column;
+  int column = place / of_column;
+  const int b = place % of_column / p.tile.units, key_head = place % of_column % p.tile.units;
+  if (column >= step) column = p.columns;  // a warp too many
   const int heads = p.tile.heads, first_head = key_head * heads;
 
   // Addresses, as far as they are known without memory. Rows beyond the heads repeat the last one;
   // nobody looks at them.
   const auto page_at = [&](int n) {
-    return p.page_table + blockIdx.z * p.table_row_stride + block_of(p, n) * p.table_column_stride;
+    return p.page_table + b * p.table_row_stride + block_of(p, n) * p.table_column_stride;
   };
   const std::int32_t* const first_page_at = page_at(column);
   const std::int32_t *cu_q = p.lengths.cu_q + b, *used_k = p.lengths.used_k + b;
@@ -105,14 +112,17 @@ __global__ void __launch_bounds__(kThreads, 2)
   Ops::unpack_query(raw_query, c, q[0], by);
 #pragma unroll
   for (std::uint32_t& x : q[0]) asm volatile("" : "+r"(x));  // here, not where keys are awaited
-  out += (token - p.range_begin) * p.out_token_stride;
+  out += (token - p.range_begin) * p.out_token_stride + column * p.out_column_stride;
   const float scale_of_all = q_global * k_global;
 
   // Here, so that what is known of the request is not kept over the loop.
-  if (p.fills)
+  if (p.fills) {
 #pragma unroll 1
     for (int n = column; n < p.columns; n += step)
       fill_unowned(p, rows, first_head, heads, n, lane);
+    if (p.columns < p.all_columns)
+      fill_parts(p, place, warps, p.fill_parts, [&](std::int64_t) { return p.columns; });
+  }
 
 #pragma unroll 1
   for (; answers && column < p.columns; column += step) {
@@ -140,7 +150,7 @@ __global__ void __launch_bounds__(kThreads, 2)
           if (visible < kBlock)
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
-              const int key = r + half * 16 + (group + i) * 32;
+              const int key = threadIdx.x % 32 / 4 + half * 16 + (group + i) * 32;
 #pragma unroll
               for (int e = 0; e < 2; ++e) {
                 if (key >= visible) d[i][0][e] = -INFINITY;
@@ -156,16 +166,11 @@ __global__ void __launch_bounds__(kThreads, 2)
     } else if (goes_on) {
       begin(next_page);
     }
-    if (is_speaker<1>(lane) && row < heads)
-      out[column * p.out_column_stride] = finish<Ops>(result, scale_of_all);
+    if (const int of = threadIdx.x % 32; is_speaker<1>(of) && row_of_lane<1>(of) < p.tile.heads)
+      *out = finish<Ops>(result, scale_of_all);
+    out += step * p.out_column_stride;
     page = next_page;
-    next_page = page_of(column + 2 * step, page_at(column + 2 * step), limit);
-  }
-
-  if (p.fills && p.columns < p.all_columns) {
-    const unsigned part = ((b * gridDim.y + key_head) * gridDim.x + blockIdx.x) * kWarps + warp;
-    fill_parts(p, part, gridDim.z * gridDim.y * step, p.fill_parts,
-               [&](std::int64_t) { return p.columns; });
+    next_page = -1;  // a warp has two columns at most (plan.cpp)
   }
 }
 
