@@ -24,12 +24,12 @@ struct ScoreEntry {
 template <class Ops>
 ScoreEntry register_entry(const ScoreKernel& k) {
   if (k.schedule == Schedule::unaligned) return {score_unaligned<Ops>};
-  if constexpr (Ops::kKeyScales)
+  constexpr int kTable = Ops::kLooksUp ? ByTable::kBytes : 0;
+  if constexpr (Ops::kKeyScales) {
     if (k.schedule == Schedule::singles)
       return {k.threads == kThreads ? score_single<Ops, 1> : score_single<Ops, 2>};
-  constexpr int kTable = Ops::kLooksUp ? ByTable::kBytes : 0;
-  if constexpr (Ops::kKeyScales)
     if (k.schedule == Schedule::columns) return {score_columns<Ops>, kTable};
+  }
   if (k.schedule == Schedule::cells) {
     if constexpr (Ops::kKeyScales)
       if (k.tile.rows == 16) return {score_cells<Ops, 2>};

@@ -88,16 +88,20 @@ bool is_single(const ScoreProblem& p, const TileShape& tile) {
          reinterpret_cast<std::uintptr_t>(p.q.scale) % 2 == 0;
 }
 
-// Blocks of threads that are resident at once and whose warps have at most two columns each, of as
-// many cells a column; 0: there are too many. (With three, 8 x 96k takes 18.7 instead of 19.2 us on
-// an H200, but 14 instead of 9.5 if seven of the eight are short.)
-int blocks_by_columns(std::int64_t columns, std::int64_t of_column, const DeviceInfo& device) {
-  constexpr int kBlocksPerSm = 2, kMostColumns = 2;
-  for (int each = 1; each <= kMostColumns; ++each) {
+// `of_column` cells a column: a warp each, or two columns. False: that takes more warps than are
+// resident at once.
+bool use_columns(std::int64_t columns, std::int64_t of_column, const DeviceInfo& device,
+                 ScoreKernel& k) {
+  for (int each = 1; each <= kColumnsOfWarp; ++each) {
     const std::int64_t blocks = ceil_div(ceil_div(columns, each) * of_column, kThreads / kWarp);
-    if (blocks <= device.sms * kBlocksPerSm) return static_cast<int>(blocks);
+    if (blocks > device.sms * kColumnsBlocksPerSm) continue;
+    k.schedule = Schedule::columns;
+    k.columns = static_cast<int>(columns);
+    k.blocks = static_cast<int>(blocks);
+    k.threads = kThreads;
+    return true;
   }
-  return 0;
+  return false;
 }
 
 // Where the bounds allow few result blocks, each gets a block of threads, and the fewer, the more
@@ -119,17 +123,18 @@ void use_cells(const ScoreProblem& p, const ScoreTuning& tuning, const DeviceInf
     return;
   const std::int64_t cells = columns * batch * tiles * k.tile.units;
   const bool single = tuning.has_singles && is_single(p, k.tile);
-  const int by_columns = single && cells > device.sms * kCellsOfBlocks
-                             ? blocks_by_columns(columns, batch * k.tile.units, device)
-                             : 0;
-  if (cells > device.sms * 20 && !by_columns) return;
-  k.schedule = by_columns ? Schedule::columns : single ? Schedule::singles : Schedule::cells;
-  k.columns = static_cast<int>(columns);
-  k.blocks = by_columns ? by_columns : k.columns;
-  if (!by_columns) k.cell_tiles = static_cast<int>(tiles), k.cell_batch = static_cast<int>(batch);
-  if (by_columns)
-    k.threads = kThreads;
-  else if (single)  // 1 x 8k on an H200: 2.1, 2.1 us with 8, 4 warps; 8 x 8k: 4.1, 3.5
+  const std::int64_t most_warps = device.sms * 8;  // that write -inf
+  if (single && cells > device.sms * kCellsOfBlocks &&
+      use_columns(columns, batch * k.tile.units, device, k)) {
+    share_tails(p, most_warps * 2, k);
+    return;
+  }
+  if (cells > device.sms * 20) return;
+  k.schedule = single ? Schedule::singles : Schedule::cells;
+  k.blocks = k.columns = static_cast<int>(columns);
+  k.cell_tiles = static_cast<int>(tiles);
+  k.cell_batch = static_cast<int>(batch);
+  if (single)  // 1 x 8k on an H200: 2.1, 2.1 us with 8, 4 warps; 8 x 8k: 4.1, 3.5
     k.threads = kWarp * (cells <= device.sms ? 8 : 4);
   else  // All cells run at once: a multiprocessor holds some 20 warps of this kernel.
     k.threads = kWarp * (cells <= device.sms * 2    ? 8
@@ -137,11 +142,9 @@ void use_cells(const ScoreProblem& p, const ScoreTuning& tuning, const DeviceInf
                          : cells <= device.sms * 10 ? 2
                                                     : 1);
   if (columns < p.max_k_tiles) {
-    const std::int64_t most = device.sms * 8, of_block = k.threads / kWarp;  // warps
-    const std::int64_t parts = share_tails(p, most * 2, k);
-    if (!by_columns)
-      k.fill_blocks = static_cast<int>(
-          ceil_div(std::min(most, parts), of_block * batch * tiles * k.tile.units));
+    const std::int64_t parts = share_tails(p, most_warps * 2, k), of_block = k.threads / kWarp;
+    k.fill_blocks = static_cast<int>(
+        ceil_div(std::min(most_warps, parts), of_block * batch * tiles * k.tile.units));
   }
 }
 

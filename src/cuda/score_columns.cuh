@@ -5,8 +5,8 @@
 //
 // Bound: arithmetic, some 1250 instructions a block of keys, after a start as short as that of
 // score_single: page id and keys follow the length at once, where a stream (score_stream) adds up
-// all lengths first. So up to some five thousand blocks it is faster than a stream (8 x 64k on an
-// H200: 11.3 instead of 14.6 us), beyond not.
+// all lengths first. So with two columns a warp it is faster than a stream (8 x 64k on an
+// H200: 11.6 instead of 14.8 us), with more not, where lengths differ (plan.h).
 #pragma once
 
 #include <type_traits>
@@ -16,9 +16,9 @@
 namespace kvscout::cuda {
 
 template <class Ops>
-__global__ void __launch_bounds__(kThreads, 2)
+__global__ void __launch_bounds__(kThreads, kColumnsBlocksPerSm)
     score_columns(const __grid_constant__ ScoreParams p) {
-  static_assert(Ops::kKeyScales);
+  static_assert(Ops::kKeyScales && kColumnsOfWarp == 2, "one page is looked up ahead");
   using Unpack = std::conditional_t<Ops::kLooksUp, ByTable, ByArithmetic<true>>;
   constexpr int kHalf = kGroups / 2;  // groups of 16 keys that are under way
   // Whether both halves are in one line or a loop, what the assembler finds registers for.
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       *out = finish<Ops>(result, scale_of_all);
     out += step * p.out_column_stride;
     page = next_page;
-    next_page = -1;  // a warp has two columns at most (plan.cpp)
+    next_page = -1;
   }
 }
 
