@@ -140,7 +140,7 @@ void score(const ScoreProblem& p, const Launch& l) {
         target.prefetch(tile, span, n + kColumnsAhead);
       target.fill(tile, span, n, target.tails_go_around);
     }
-    hwy::FlushStream();
+    if (target.tails_go_around) hwy::FlushStream();
     if (seen == begin) return;
     TileScorer scorer(p, kernels, memory + w.tiles + w.scratch * static_cast<std::size_t>(worker),
                       plan.rows());
