@@ -291,6 +291,29 @@ void short_lengths_in_a_long_table(List& l) {
   l.add("several_blocks_a_multiprocessor_in_a_long_table_key_heads",
         with(in(paged({}, {19000, 900, 17001}), 3),
              [](ScoreSpec& s) { s.q_heads = 4, s.k_heads = 2; }));
+  // The same with pages that do not exist amid others, and flat, where a warp meets the last, short
+  // block of a request and goes on.
+  const std::vector<std::int32_t> long_ones{70000, 900, 40001};
+  for (Types types : {Types::fp4_fp4, Types::f16_fp4, Types::bf16_fp4, Types::bf16_bf16}) {
+    const std::string of = "_types_" + std::to_string(static_cast<int>(types));
+    const auto change = [=](ScoreSpec& s) { s.types = types, s.q_heads = 2; };
+    l.add("several_blocks_a_multiprocessor_page_ids_out_of_range" + of,
+          with(in(paged({}, long_ones), 1),
+               [=](ScoreSpec& s) { change(s), s.pages = Pages::out_of_range; }))
+        .checked_error = {"page_table"};
+    l.add("several_blocks_a_multiprocessor_of_flat_keys" + of,
+          with(flat({1, 0, 1}, {70000, 900, 40001}),
+               [=](ScoreSpec& s) { change(s), s.max_k_tiles = 3000, s.rows_before = 3; }));
+  }
+  for (std::int32_t tokens : {1, 4})
+    for (Reduce reduce : {Reduce::none, Reduce::all})
+      l.add("several_blocks_a_multiprocessor_16_rows_page_ids_out_of_range_tokens_" +
+                std::to_string(tokens) + (reduce == Reduce::all ? "_all_heads" : ""),
+            with(in(paged({}, {19000, 900, 17001}), tokens),
+                 [=](ScoreSpec& s) {
+                   s.q_heads = 16 / tokens, s.reduce = reduce, s.pages = Pages::out_of_range;
+                 }))
+          .checked_error = {"page_table"};
   // More requests than the lanes of a warp, some of them empty, on a line of some 700 blocks.
   std::vector<std::int32_t> singles, several, keys;
   for (std::int32_t n = 0; n < 70; ++n) {
