@@ -96,7 +96,7 @@ struct Operands {
   static __device__ __forceinline__ void quarter(const Unpack& by, const Raw& raw, Scale s, int i,
                                                  std::uint32_t* h) {
     if constexpr (K == Element::e2m1) {
-      by.template unpack<kBf16>(word_of(raw.v[0], i), s, i / 2, h);
+      by.template unpack<kBf16>(word_of(raw.v[0], i), s, i, h);
     } else if constexpr (K == Element::e4m3) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
@@ -169,7 +169,7 @@ struct Operands {
         if constexpr (K != Element::e2m1) {
           h[4 * i] = v.x, h[4 * i + 1] = v.y, h[4 * i + 2] = v.z, h[4 * i + 3] = v.w;
         } else {
-          by.place(v, h + 4 * i);
+          by.place(v, i, h + 4 * i);
         }
       }
     }

@@ -16,8 +16,8 @@ class LevelLine {
  public:
   static constexpr int kSlots = 32;  // partial sums, each over as many requests
 
-  // Before the wait for the kernel before. `sums`: kSlots in shared memory. The line is shorter
-  // than 2^29 (plan.cpp).
+  // Before the wait for the kernel before. `sums`: one a thread in shared memory. The line is
+  // shorter than 2^29 (plan.cpp).
   __device__ __forceinline__ LevelLine(const ScoreParams& params, unsigned* sums, Ready& ready)
       : p_(params), sums_(sums), lane_(threadIdx.x % 32) {
     const Lengths& r = p_.lengths;
@@ -43,7 +43,7 @@ class LevelLine {
       for (int b = lane_ * each; b < end; ++b) sum += cost_of(rows_of(p_, b));
       through_ = warp_inclusive_sum(sum, lane_);
     }
-    sums_[lane_] = through_;
+    sums_[threadIdx.x] = through_;
     __syncwarp();
   }
 
@@ -73,7 +73,7 @@ class LevelLine {
 
   // The same, later: from shared memory.
   __device__ __forceinline__ Segment seek(unsigned x) const {
-    return within_slot(place_in(sums_[lane_], x));
+    return within_slot(place_in(sums_[found_again(threadIdx.x)], x));
   }
 
  private:
@@ -81,11 +81,8 @@ class LevelLine {
     int slot;
     unsigned x;  // in the slot
   };
-  // Found again where it is used, by force: between two places there is no register to keep it in.
   __device__ __forceinline__ int requests_a_slot() const {
-    int batch = p_.lengths.batch;
-    asm volatile("" : "+r"(batch));
-    return (batch + kSlots - 1) / kSlots;
+    return (found_again(p_.lengths.batch) + kSlots - 1) / kSlots;
   }
   static __device__ __forceinline__ Place place_in(unsigned through, unsigned x) {
     const int slot = __ffs(__ballot_sync(kAllLanes, through > x)) - 1;

@@ -1,9 +1,9 @@
-// What the streaming schedule asks the L2 cache for before it is time: the units that its warps
-// begin with, while they still find out the rest of what they need, and the blocks that they end
-// with, so that the last loads do not wait for memory one after the other.
+// What the streaming schedule asks the L2 cache for before it is time: what its warps multiply
+// first, while they still find out the rest of what they need, and the blocks that they end with,
+// so that the last loads do not wait for memory one after the other.
 //
-// In between that loses, and so does asking for more than one unit at the beginning: memory gives
-// in the order in which it is asked (docs/numbers.md). Only keys whose rows lie one after the other
+// In between that loses, and so does asking for more at the beginning: memory gives in the order in
+// which it is asked (docs/numbers.md). Only keys whose rows lie one after the other
 // are asked for.
 #pragma once
 
@@ -22,18 +22,18 @@ __device__ __forceinline__ void prefetch_cache_line(const std::uint8_t* a) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(a));
 }
 
-// A warp asks for unit u of a block.
+// A warp asks for the first half of unit u of a block, and for the block's scales.
 template <class Ops, int Tiles>
 __device__ __forceinline__ void prefetch_unit(const ScoreParams& p, const KeyBlock& k, int u,
                                               int lane) {
   using U = Unit<Ops, Tiles>;
   if (!k.exists || p.k_token_stride != U::kRowBytes) return;
-  constexpr int kOfGroup = 16 * U::kRowBytes / kCacheLine;
+  constexpr int kOfGroup = 16 * U::kRowBytes / kCacheLine, kLines = U::kGroupsOf / 2 * kOfGroup;
 #pragma unroll
-  for (int i = 0; i < U::kGroupsOf * kOfGroup; i += 32) {
+  for (int i = 0; i < kLines; i += 32) {
     const int n = i + lane, row = U::row(u, n / kOfGroup);
     const int byte = row * U::kRowBytes + n % kOfGroup * kCacheLine;
-    if (byte < (k.last + 1) * U::kRowBytes) prefetch_cache_line(k.rows + byte);
+    if (n < kLines && byte < (k.last + 1) * U::kRowBytes) prefetch_cache_line(k.rows + byte);
   }
   if (Ops::kKeyScales && p.paged && lane < scale_layout::kPageBytes / kCacheLine)
     prefetch_cache_line(k.scales + lane * kCacheLine);

@@ -28,10 +28,12 @@ struct ScoreParams {
   std::int64_t k_page_stride, k_head_stride, k_token_stride, scale_page_stride;
   std::int64_t table_row_stride, table_column_stride;
   std::int64_t out_head_stride, out_column_stride, out_token_stride;
-  int pages, q_heads, k_heads;
-  bool paged, folds;  // folds: heads are reduced
-  int all_rows;       // nothing is cut off by min_tokens, max_tokens and the range
-  int plain;          // a lane a request, and a tile
+  int pages, q_heads, k_heads;  // flat keys: all indices are pages
+  // Flags: smaller ones are no operands of instructions, and would take a register.
+  int paged, folds;  // folds: heads are reduced
+  int direct;        // a tile's rows are results: nothing folds, and one pass is all
+  int all_rows;      // nothing is cut off by min_tokens, max_tokens and the range
+  int plain;         // a lane a request, and a tile
   // The -inf tails: parts of fill_columns columns x fill_lanes tokens x one head.
   std::int64_t all_columns;
   unsigned fill_parts, fill_token_parts, fill_column_parts;

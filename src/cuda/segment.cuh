@@ -15,6 +15,13 @@ __device__ __forceinline__ T warp_inclusive_sum(T x, int lane) {
   return x;
 }
 
+// What follows from this is found again where it is used, by force: over a long loop there is no
+// register to keep it in.
+__device__ __forceinline__ int found_again(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
 // A run of columns that one tile sees.
 struct Segment : Stretch {
   Rows rows;

@@ -7,24 +7,33 @@
 namespace kvscout::cuda {
 
 // Rows, or tokens where heads fold, are spread over lanes; of the lanes that hold the same one, one
-// speaks. Found again where it is used: over the loop there is no register to keep it in.
+// speaks.
 template <int Tiles>
 struct Speaker {
   int lane, row;
   bool speaks;
-  __device__ __forceinline__ Speaker(const ScoreParams& p, int of) : lane(of) {
-    asm volatile("" : "+r"(lane));
+  __device__ __forceinline__ Speaker(const ScoreParams& p, int of) : lane(found_again(of)) {
     speaks = p.folds ? lane < Tiles * 8 : is_speaker<Tiles>(lane);
     row = p.folds ? lane : row_of_lane<Tiles>(lane);
   }
 };
 
+// To global memory, which the compiler cannot tell of a pointer that comes from shared memory.
+__device__ __forceinline__ void write_result(float* target, float value) {
+  asm volatile("st.global.f32 [%0], %1;" ::"l"(target), "f"(value) : "memory");
+}
+
 // Puts the rows' maxima of a block of keys where they belong: into the output, or, where an earlier
 // warp began the block or a later one goes on with it, beside its share.
 template <class Ops, int Tiles>
 __device__ __forceinline__ void write_block(const ScoreParams& p, Position<Tiles>& here,
-                                            float value, bool joins, bool stays,
-                                            const Speaker<Tiles>& of, float* target) {
+                                            float value, bool joins, bool stays, float* target,
+                                            int lane) {
+  if (__builtin_expect(p.direct && !(joins || stays), 1)) {
+    if (target) write_result(target, finish<Ops>(value, here.scale));
+    return;
+  }
+  const Speaker<Tiles> of(p, lane);
   if (p.folds) {
     __syncwarp();
     if (is_speaker<Tiles>(of.lane)) here.rows[row_of_lane<Tiles>(of.lane)] = value;
@@ -37,7 +46,7 @@ __device__ __forceinline__ void write_block(const ScoreParams& p, Position<Tiles
     if (of.speaks) share[of.row] = here.pass == 0 ? value : fmaxf(share[of.row], value);
   } else if (target) {
     if (here.pass > 0) value = fmaxf(value, *target);  // raw maxima gather in the output
-    *target = here.pass + 1 == p.tile.passes ? finish<Ops>(value, here.scale) : value;
+    write_result(target, here.pass + 1 == p.tile.passes ? finish<Ops>(value, here.scale) : value);
   }
 }
 

@@ -66,25 +66,35 @@ struct Share {
   }
 };
 
+// Where a lane's part of a block begins whose index is 0: its row 0, and, paged, its first word of
+// scales.
+struct alignas(16) LaneSource {
+  const std::uint8_t *keys, *scales;
+};
+
 // What a warp is at. In shared memory, so that it takes no registers in the inner loop.
 template <int Tiles>
 struct Position : Share {
   unsigned line;   // where the thread block's run of the line of work begins
   int begin, end;  // the warp's units, counted from the first block of the thread block
   float scale;
+  unsigned straight;  // units, counted from the first column's block, that need no mask and whose
+                      // next block is dense
+  LaneSource lanes[32];
+  // Where a lane puts the maximum of the row that it speaks for; null: nowhere. Moves with the
+  // columns.
+  float* targets[32];
+  std::int64_t step;  // from a target to that of the next column
   // By row (by token where heads fold): keys that are seen; the warp's share of a block that an
   // earlier warp began, and of one that a later warp goes on with; rows on the way to a fold.
   int limits[Tiles * 8];
-  float* targets[Tiles * 8];
   float joined[Tiles * 8], begun[Tiles * 8], rows[Tiles * 8];
 };
 
 // The block that is being loaded, as a lane sees it.
 struct Source {
-  const std::uint8_t *keys, *scales;  // its row 0 of the block; paged: its first word of scales
-  int block;
-  bool exists;  // false: the page id lies outside the pool
-  bool dense;   // whole, rows one after the other
+  const std::uint8_t *keys, *scales;  // as in LaneSource; null: the page id lies outside the pool
+  __device__ __forceinline__ bool exists() const { return keys != nullptr; }
 };
 
 // The last row of a block that may be read.
@@ -92,10 +102,26 @@ __device__ __forceinline__ int last_row(const ScoreParams& p, const Share& here,
   return p.paged ? kBlock - 1 : least(here.segment.rows.k_count - block * kBlock, kBlock) - 1;
 }
 
+// Whether a block is whole and its rows lie one after the other.
+template <class Ops, int Tiles>
+__device__ __forceinline__ bool is_dense(const ScoreParams& p, const Share& here, int block) {
+  return p.k_token_stride == Unit<Ops, Tiles>::kRowBytes && last_row(p, here, block) == kBlock - 1;
+}
+
+// Position::straight of a share.
+template <class Ops, int Tiles>
+__device__ __forceinline__ unsigned straight_units(const ScoreParams& p, const Share& here) {
+  if (p.k_token_stride != Unit<Ops, Tiles>::kRowBytes) return 0;
+  const int seen = here.seen_by_all / kBlock,
+            dense = p.paged ? seen : here.segment.rows.k_count / kBlock - p.block_step,
+            columns = columns_of(p).below(most(least(seen, dense), 0) * kBlock);
+  return static_cast<unsigned>(most(columns - here.segment.column, 0)) * Unit<Ops, Tiles>::kOf;
+}
+
 // The scales of a unit, by groups of 16 keys: a lane's words of rows r and r + 8.
 template <class Ops, int Tiles>
 __device__ __forceinline__ void load_words(const ScoreParams& p, const Share& here,
-                                           const Source& from, int u, int lane,
+                                           const Source& from, int block, int u, int lane,
                                            std::uint32_t (&word)[4][2]) {
   if (__builtin_expect(p.paged, 1)) {
 #pragma unroll
@@ -106,7 +132,7 @@ __device__ __forceinline__ void load_words(const ScoreParams& p, const Share& he
     }
     return;
   }
-  const int last = last_row(p, here, from.block);
+  const int last = last_row(p, here, block);
 #pragma unroll
   for (int j = 0; j < 4; ++j)
 #pragma unroll
@@ -115,6 +141,12 @@ __device__ __forceinline__ void load_words(const ScoreParams& p, const Share& he
       const unsigned row = here.first_scale + static_cast<unsigned>(r) * p.k_heads;
       word[j][h] = load_word<true>(from.scales + scale_layout::row_128x4(row));
     }
+}
+
+// Scales of a block that does not exist: NaN, so that no maximum takes what comes of it.
+__device__ __forceinline__ void hide(std::uint32_t (&word)[4][2]) {
+#pragma unroll
+  for (auto& group : word) group[0] = group[1] = 0x7F7F7F7Fu;
 }
 
 // The 16-byte parts of a step's keys that a lane loads: load(part, its row, its first byte in
@@ -139,19 +171,19 @@ __device__ __forceinline__ void load_dense(bool wanted, const std::uint8_t* rows
   });
 }
 
-// The keys of one step of a unit. Rows past the last are read as the last.
+// The keys of one step of a unit of any block. Rows past the last are read as the last.
 template <class Ops, int Tiles>
 __device__ __forceinline__ void load_step(const ScoreParams& p, const Share& here,
-                                          const Source& from, int u, int step, int lane,
-                                          typename Ops::Raw (*raw)[2]) {
+                                          const Source& from, int block, bool dense, int u,
+                                          int step, int lane, typename Ops::Raw (*raw)[2]) {
   using U = Unit<Ops, Tiles>;
-  if (__builtin_expect(from.dense, 1)) {
+  if (__builtin_expect(dense, 1)) {
     const std::uint8_t* rows = from.keys + U::row(u, 0) * U::kRowBytes;
     for_parts<Ops, Tiles>(step, raw, [&](uint4& v, int row, int byte) {
       v = load_streaming<Ops::kHalfLines>(rows + row * U::kRowBytes + byte);
     });
   } else {
-    const int own = lane / 4, last = last_row(p, here, from.block) - own;
+    const int own = lane / 4, last = last_row(p, here, block) - own;
     const std::int64_t stride = static_cast<int>(p.k_token_stride);
     for_parts<Ops, Tiles>(step, raw, [&](uint4& v, int row, int byte) {
       v = load_streaming<Ops::kHalfLines>(from.keys + least(U::row(u, 0) + row, last) * stride +
