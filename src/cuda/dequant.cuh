@@ -65,6 +65,9 @@ struct Operands {
   // Units of keys without a branch. Elsewhere that takes registers which are not there (sm120 kept
   // up to 40 bytes on the stack), and an H200's memory is not what they wait for.
   static constexpr bool kStraight = A::kLooksUp;
+  // Kernels of their own for the calls of plan.h, of which streams of these keys are the ones that
+  // cannot wait.
+  static constexpr bool kKnowsCalls = kLooksUp;
   static constexpr float kRepairOne = kBf16 ? 256.0f : 16384.0f;
   static constexpr float kRepair =
       (kKeyScales ? kRepairOne : 1.0f) * (kQueryScales ? kRepairOne : 1.0f);

@@ -21,6 +21,23 @@ struct ScoreEntry {
   int shared_bytes = 0;
 };
 
+// Not with 16 rows of 16-bit queries, where some registers would go to the stack.
+template <class Ops, int Tiles>
+ScoreFunction stream_of(Call call) {
+  if constexpr (Ops::kKnowsCalls && (Tiles == 1 || Ops::kQueryScales)) {
+    if (call == Call::single) return score_stream<Ops, Tiles, Call::single>;
+    if (call == Call::decode) return score_stream<Ops, Tiles, Call::decode>;
+  }
+  return score_stream<Ops, Tiles>;
+}
+
+template <class Ops>
+ScoreFunction columns_of(Call call) {
+  if constexpr (Ops::kKnowsCalls)
+    if (call == Call::single) return score_columns<Ops, Call::single>;
+  return score_columns<Ops>;
+}
+
 // Queries in registers.
 template <class Ops>
 ScoreEntry register_entry(const ScoreKernel& k) {
@@ -29,16 +46,16 @@ ScoreEntry register_entry(const ScoreKernel& k) {
   if constexpr (Ops::kKeyScales) {
     if (k.schedule == Schedule::singles)
       return {k.threads == kThreads ? score_single<Ops, 1> : score_single<Ops, 2>};
-    if (k.schedule == Schedule::columns) return {score_columns<Ops>, kTable};
+    if (k.schedule == Schedule::columns) return {columns_of<Ops>(k.call), kTable};
   }
   if (k.schedule == Schedule::cells) {
     if constexpr (Ops::kKeyScales)
       if (k.tile.rows == 16) return {score_cells<Ops, 2>};
     return {score_cells<Ops, 1>};
   }
-  if (k.tile.rows == 8) return {score_stream<Ops, 1>, kTable};
+  if (k.tile.rows == 8) return {stream_of<Ops, 1>(k.call), kTable};
   if constexpr (Ops::kKeyScales)
-    if (k.tile.rows == 16) return {score_stream<Ops, 2>, kTable};
+    if (k.tile.rows == 16) return {stream_of<Ops, 2>(k.call), kTable};
   return {score_stream<Ops, 4>, kTable};
 }
 
@@ -110,9 +127,10 @@ void launch_score(const ScoreProblem& problem, const ScorePlan& plan, const Laun
   const DeviceGuard guard(
       launch.device.index);  // explicit: the caller's current device does not matter
   for (int i = 0; i < plan.kernels; ++i) {
-    const ScoreKernel& k = plan.kernel[i];
-    const ScoreEntry entry = entry_of(problem, k);
+    ScoreKernel k = plan.kernel[i];
     ScoreParams params = score_params(problem, k, range);
+    k.call = call_of(params, row_bytes(problem.k.type));
+    const ScoreEntry entry = entry_of(problem, k);
     const bool cells = are_cells(k.schedule);
     void* arguments[] = {&params};
     cuda::launch("score", reinterpret_cast<const void*>(entry.function),

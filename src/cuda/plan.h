@@ -60,8 +60,18 @@ constexpr int warpgroup_threads(int rows) { return (rows == 256 ? 3 : 4) * 128; 
 // the eight are short.)
 inline constexpr int kColumnsBlocksPerSm = 2, kColumnsOfWarp = 2;
 
+// What a kernel is compiled for: any call, or those that decoding makes again and again, without
+// the code of other cases amid theirs. (An instruction that runs once waits to be fetched: 8 x 131k
+// 22.7 to 21.8 us on an H200.)
+enum class Call : std::uint8_t {
+  any,
+  decode,  // all heads and tokens, in one pass, against all blocks of dense pages
+  single   // the same of at most 32 requests of one token, causal, on one key head, no offsets
+};
+
 struct ScoreKernel {
   Schedule schedule = Schedule::stream;
+  Call call = Call::any;  // as found when it is launched
   TileShape tile;
   int blocks = 1, threads = kThreads;
   // Cells and singles: `blocks` counts columns; the grid's y = units * cell_tiles, z = batch.

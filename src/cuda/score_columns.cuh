@@ -3,10 +3,11 @@
 // lies a grid further. All blocks of threads are resident at once. Neighbouring warps have the same
 // column of all requests, so that each request, however long, is spread over all multiprocessors.
 //
-// Bound: arithmetic, some 1250 instructions a block of keys, after a start as short as that of
-// score_single: page id and keys follow the length at once, where a stream (score_stream) adds up
-// all lengths first. So with two columns a warp it is faster than a stream (8 x 64k on an
-// H200: 11.6 instead of 14.8 us), with more not, where lengths differ (plan.h).
+// Bound: half of it the start, which is as short as that of score_single: page id and keys follow
+// the length at once, where a stream (score_stream) adds up all lengths first. The other half is
+// arithmetic, some 1250 instructions a block of keys. So with two columns a warp it is faster than
+// a stream (8 x 64k on an H200: 11.6 instead of 14.8 us), with more not, where lengths differ
+// (plan.h).
 #pragma once
 
 #include <type_traits>
@@ -15,9 +16,12 @@
 
 namespace kvscout::cuda {
 
-template <class Ops>
+template <class Ops, Call kCall = Call::any>
 __global__ void __launch_bounds__(kThreads, kColumnsBlocksPerSm)
-    score_columns(const __grid_constant__ ScoreParams p) {
+    score_columns(const __grid_constant__ ScoreParams given) {
+  ScoreParams known;
+  if constexpr (kCall != Call::any) known = as_call<kCall>(given, 64 * Ops::kKeyLoads);
+  const ScoreParams& p = kCall == Call::any ? given : known;
   static_assert(Ops::kKeyScales && kColumnsOfWarp == 2, "one page is looked up ahead");
   using Unpack = std::conditional_t<Ops::kLooksUp, ByTable, ByArithmetic<true>>;
   constexpr int kHalf = kGroups / 2;  // groups of 16 keys that are under way
@@ -116,7 +120,7 @@ __global__ void __launch_bounds__(kThreads, kColumnsBlocksPerSm)
   const float scale_of_all = q_global * k_global;
 
   // Here, so that what is known of the request is not kept over the loop.
-  if (p.fills) {
+  if (p.fills && (has_unowned(p, rows) || p.columns < p.all_columns)) {
 #pragma unroll 1
     for (int n = column; n < p.columns; n += step)
       fill_unowned(p, rows, first_head, heads, n, lane);

@@ -43,6 +43,31 @@ struct ScoreParams {
   int lone;  // of a lone request, tiles a lane (lone_line.cuh); 0: work_list.cuh
 };
 
+// Which special case of a call it is, where rows of keys are `row_bytes` long.
+inline Call call_of(const ScoreParams& p, std::int64_t row_bytes) {
+  if (!p.paged || !p.direct || !p.all_rows || p.tile.chunks != 1 || p.block_start != 0 ||
+      p.block_step != 1 || p.k_token_stride != row_bytes || !p.lengths.used_k)
+    return Call::any;
+  const Lengths& r = p.lengths;
+  const bool single =
+      p.plain && p.tile.units == 1 && p.tile.tokens == 1 && r.causal && !r.offsets && !r.has_offset;
+  return single ? Call::single : Call::decode;
+}
+// The same as constants.
+template <Call kCall>
+__device__ __forceinline__ ScoreParams as_call(ScoreParams p, std::int64_t row_bytes) {
+  static_assert(kCall != Call::any);
+  p.paged = p.direct = p.all_rows = 1, p.folds = 0;
+  p.tile.chunks = p.tile.passes = 1, p.block_start = 0, p.block_step = 1;
+  p.k_token_stride = row_bytes;
+  if constexpr (kCall == Call::single) {
+    p.plain = p.tile.units = p.tile.tokens = 1;
+    p.lengths.offsets = nullptr, p.lengths.has_offset = false, p.lengths.causal = true;
+  }
+  __builtin_assume(p.lengths.used_k != nullptr);
+  return p;
+}
+
 // Request b as this kernel answers it.
 __device__ __forceinline__ Rows rows_of(const ScoreParams& p, int b) {
   Rows r = rows_of(p.lengths, b);

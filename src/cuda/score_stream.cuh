@@ -9,7 +9,9 @@
 // Keys go from memory straight into registers: as soon as half of a unit is multiplied, its
 // registers are loaded anew with the same half of the next. What an H200 then waits for is
 // arithmetic and shared memory as much as memory, so every instruction in the inner loop counts
-// (docs/numbers.md). What warps begin and end with is asked of the L2 cache ahead (prefetch.cuh).
+// (docs/numbers.md), and so do those before it, which run once and wait to be fetched: the calls
+// that decoding makes have kernels without the code of others (Call). What warps begin and end with
+// is asked of the L2 cache ahead (prefetch.cuh).
 #pragma once
 
 #include <type_traits>
@@ -172,11 +174,14 @@ __device__ __forceinline__ void stream_units(const ScoreParams& p, const Share& 
   }
 }
 
-template <class Ops, int Tiles>
+template <class Ops, int Tiles, Call kCall = Call::any>
 __global__ void __launch_bounds__(stream_threads(Tiles * 8), 1)
-    score_stream(const __grid_constant__ ScoreParams p) {
+    score_stream(const __grid_constant__ ScoreParams given) {
+  ScoreParams known;
+  if constexpr (kCall != Call::any) known = as_call<kCall>(given, Unit<Ops, Tiles>::kRowBytes);
+  const ScoreParams& p = kCall == Call::any ? given : known;
   constexpr int kStreamWarps = stream_threads(Tiles * 8) / 32, kUnits = Unit<Ops, Tiles>::kOf;
-  warm_constants(p);
+  warm_constants(given);
   if constexpr (Ops::kLooksUp) ByTable::fill<Ops::kBf16>();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   __shared__ unsigned sums[kStreamWarps * LevelLine::kSlots];
