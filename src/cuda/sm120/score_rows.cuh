@@ -85,8 +85,9 @@ __global__ void __launch_bounds__(cuda::kThreads, 2)
       if (lane == 0) heads = cuda::head_chunk(p, s.unit, pass);
       __syncwarp();
       load_queries<map::Order::paired, Aligned>(p, p.tile, s, heads, lane, q);
+      const int owner = thread_again() % 32;
       float* const out =
-          cuda::row_target(p, s, heads, p.folds ? lane : cuda::row_of_lane<Tiles>(lane));
+          cuda::row_target(p, s, heads, p.folds ? owner : cuda::row_of_lane<Tiles>(owner));
       const int whole = s.rows.limit(s.first, p.lengths.causal) / kBlock;  // blocks all rows see
       std::int32_t page = cuda::page_id(p, s.rows.b, cuda::block_of(p, s.column));
 #pragma unroll 1
