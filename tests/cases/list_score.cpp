@@ -229,6 +229,14 @@ void single_tokens_over_many_columns(List& l) {
             s.types = types, s.strides = Strides::interleaved, s.offset = Offset::tensor;
             s.scale_pointers = true;
           }));
+    for (std::int64_t width : {300, 600})  // a column a warp, and two
+      l.add("single_tokens_one_key_head_" + std::to_string(width) + of,
+            with(wide({25600, 90, 129, 24001, 20000}, width),
+                 [=](ScoreSpec& s) {
+                   s.types = types, s.q_lengths = {1, 1, 1, 1, 1}, s.q_heads = 4, s.k_heads = 1;
+                   s.rows_before = s.rows_after = 0, s.pages = Pages::out_of_range;
+                 }))
+          .checked_error = {"page_table"};
     l.add("single_tokens_a_warp_two_columns" + of,
           with(wide({26000, 90, 28001, 129, 51200}, 400),
                [=](ScoreSpec& s) { s.types = types, s.output = OutputStrides::tiles_innermost; }));
@@ -291,29 +299,6 @@ void short_lengths_in_a_long_table(List& l) {
   l.add("several_blocks_a_multiprocessor_in_a_long_table_key_heads",
         with(in(paged({}, {19000, 900, 17001}), 3),
              [](ScoreSpec& s) { s.q_heads = 4, s.k_heads = 2; }));
-  // The same with pages that do not exist amid others, and flat, where a warp meets the last, short
-  // block of a request and goes on.
-  const std::vector<std::int32_t> long_ones{70000, 900, 40001};
-  for (Types types : {Types::fp4_fp4, Types::f16_fp4, Types::bf16_fp4, Types::bf16_bf16}) {
-    const std::string of = "_types_" + std::to_string(static_cast<int>(types));
-    const auto change = [=](ScoreSpec& s) { s.types = types, s.q_heads = 2; };
-    l.add("several_blocks_a_multiprocessor_page_ids_out_of_range" + of,
-          with(in(paged({}, long_ones), 1),
-               [=](ScoreSpec& s) { change(s), s.pages = Pages::out_of_range; }))
-        .checked_error = {"page_table"};
-    l.add("several_blocks_a_multiprocessor_of_flat_keys" + of,
-          with(flat({1, 0, 1}, {70000, 900, 40001}),
-               [=](ScoreSpec& s) { change(s), s.max_k_tiles = 3000, s.rows_before = 3; }));
-  }
-  for (std::int32_t tokens : {1, 4})
-    for (Reduce reduce : {Reduce::none, Reduce::all})
-      l.add("several_blocks_a_multiprocessor_16_rows_page_ids_out_of_range_tokens_" +
-                std::to_string(tokens) + (reduce == Reduce::all ? "_all_heads" : ""),
-            with(in(paged({}, {19000, 900, 17001}), tokens),
-                 [=](ScoreSpec& s) {
-                   s.q_heads = 16 / tokens, s.reduce = reduce, s.pages = Pages::out_of_range;
-                 }))
-          .checked_error = {"page_table"};
   // More requests than the lanes of a warp, some of them empty, on a line of some 700 blocks.
   std::vector<std::int32_t> singles, several, keys;
   for (std::int32_t n = 0; n < 70; ++n) {
@@ -337,6 +322,39 @@ void short_lengths_in_a_long_table(List& l) {
   l.add("page_ids_out_of_range_in_a_long_table",
         with(in(few, 2), [](ScoreSpec& s) { s.pages = Pages::out_of_range; }))
       .checked_error = {"page_table"};
+}
+
+// More than 4000 blocks of keys: each of 16 warps on each of 132 multiprocessors streams several
+// units, over the ends of blocks and requests, by the kernels that decoding calls have and without.
+void long_streams(List& l) {
+  const auto streamed = [](ScoreSpec s, std::int32_t tokens, std::int64_t heads) {
+    s.q_lengths = {tokens, 0, tokens}, s.k_lengths = {300000, 900, 250001}, s.q_heads = heads;
+    s.max_k_tiles = s.table_width = 2600;
+    return s;
+  };
+  const auto wrong_pages = [](ScoreSpec& s) { s.pages = Pages::out_of_range; };
+  for (Types types : {Types::fp4_fp4, Types::f16_fp4, Types::bf16_fp4, Types::bf16_bf16}) {
+    const std::string of = "_types_" + std::to_string(static_cast<int>(types));
+    const auto change = [=](ScoreSpec& s) { s.types = types; };
+    l.add("long_stream" + of, with(streamed(paged({}, {}), 1, 1), change));
+    l.add("long_stream_page_ids_out_of_range" + of,
+          with(streamed(paged({}, {}), 1, 1), [=](ScoreSpec& s) { change(s), wrong_pages(s); }))
+        .checked_error = {"page_table"};
+    l.add("long_stream_of_flat_keys" + of,
+          with(streamed(flat({}, {}), 1, 1), [=](ScoreSpec& s) { change(s), s.rows_before = 3; }));
+  }
+  l.add(
+       "long_stream_page_ids_out_of_range_not_causal",
+       with(streamed(paged({}, {}), 1, 2), [=](ScoreSpec& s) { s.causal = false, wrong_pages(s); }))
+      .checked_error = {"page_table"};
+  for (std::int32_t tokens : {1, 4, 8})  // 16, 16 and 32 rows
+    for (Reduce reduce : {Reduce::none, Reduce::all})
+      if (reduce == Reduce::none || tokens == 4)
+        l.add("long_stream_of_more_rows_page_ids_out_of_range_tokens_" + std::to_string(tokens) +
+                  (reduce == Reduce::all ? "_all_heads" : ""),
+              with(streamed(paged({}, {}), tokens, tokens == 1 ? 16 : 4),
+                   [=](ScoreSpec& s) { s.reduce = reduce, wrong_pages(s); }))
+            .checked_error = {"page_table"};
 }
 
 // Sets 16-bit elements of every query or key row.
@@ -413,6 +431,7 @@ void add_score_cases(std::vector<Case>& list) {
   single_tokens(l);
   single_tokens_over_many_columns(l);
   columns_beyond_the_keys(l);
+  long_streams(l);
   short_lengths_in_a_long_table(l);
   numbers(l);
 }
