@@ -62,8 +62,9 @@ struct Operands {
   static constexpr bool kKeyScales = K == Element::e2m1, kQueryScales = Q == Element::e2m1;
   static constexpr bool kLooksUp =
       A::kLooksUp && kKeyScales;  // where there is time to fill a table
-  // Units of keys without a branch. Elsewhere that takes registers which are not there (sm120 kept
-  // up to 40 bytes on the stack), and an H200's memory is not what they wait for.
+  // Units of keys whose steps overlap, without a branch around loads. Elsewhere that takes
+  // registers which are not there (sm120 kept up to 40 bytes on the stack), and an H200's memory is
+  // not what they wait for.
   static constexpr bool kStraight = A::kLooksUp;
   // Kernels of their own for the calls of plan.h, of which streams of these keys are the ones that
   // cannot wait.

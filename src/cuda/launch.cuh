@@ -101,7 +101,6 @@ inline ScoreParams score_params(const ScoreProblem& x, const ScoreKernel& k, Tok
   p.pages = x.k.paged ? cut(x.k.count) : std::numeric_limits<int>::max();
   p.q_heads = static_cast<int>(x.q.heads), p.k_heads = static_cast<int>(x.k.heads);
   p.paged = x.k.paged, p.folds = x.reduce != Reduce::none;
-  p.direct = !p.folds && k.tile.passes == 1;
   p.all_columns = x.max_k_tiles;
   p.fill_lanes = k.fill_lanes, p.fill_columns = k.fill_columns;
   p.fill_token_parts = static_cast<unsigned>(ceil_div(p.range_end - p.range_begin, k.fill_lanes));

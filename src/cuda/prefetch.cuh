@@ -3,8 +3,7 @@
 // so that the last loads do not wait for memory one after the other.
 //
 // In between that loses, and so does asking for more at the beginning: memory gives in the order in
-// which it is asked (docs/numbers.md). Only keys whose rows lie one after the other
-// are asked for.
+// which it is asked (docs/numbers.md). Only keys whose rows lie one after the other are asked for.
 #pragma once
 
 #include "cuda/stream_units.cuh"

@@ -17,6 +17,7 @@ __device__ __forceinline__ bool has_unowned(const ScoreParams& p, const Rows& r)
   return (r.b == 0 && r.q_begin > 0) || r.q_begin + r.tokens < r.q_end ||
          (r.b + 1 == p.lengths.batch && r.q_end < p.range_end);
 }
+
 // -inf for tokens that nobody owns: before the first request, after the last, beyond max_seqlen_q.
 __device__ __forceinline__ void fill_unowned(const ScoreParams& p, const Rows& r, int first_output,
                                              int outputs, int column, int lane) {

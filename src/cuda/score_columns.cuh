@@ -5,7 +5,7 @@
 //
 // Bound: half of it the start, which is as short as that of score_single: page id and keys follow
 // the length at once, where a stream (score_stream) adds up all lengths first. The other half is
-// arithmetic, some 1250 instructions a block of keys. So with two columns a warp it is faster than
+// arithmetic, some 1150 instructions a block of keys. So with two columns a warp it is faster than
 // a stream (8 x 64k on an H200: 11.6 instead of 14.8 us), with more not, where lengths differ
 // (plan.h).
 #pragma once

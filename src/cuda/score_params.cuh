@@ -31,7 +31,6 @@ struct ScoreParams {
   int pages, q_heads, k_heads;  // flat keys: all indices are pages
   // Flags: smaller ones are no operands of instructions, and would take a register.
   int paged, folds;  // folds: heads are reduced
-  int direct;        // a tile's rows are results: nothing folds, and one pass is all
   int all_rows;      // nothing is cut off by min_tokens, max_tokens and the range
   int plain;         // a lane a request, and a tile
   // The -inf tails: parts of fill_columns columns x fill_lanes tokens x one head.
@@ -45,7 +44,7 @@ struct ScoreParams {
 
 // Which special case of a call it is, where rows of keys are `row_bytes` long.
 inline Call call_of(const ScoreParams& p, std::int64_t row_bytes) {
-  if (!p.paged || !p.direct || !p.all_rows || p.tile.chunks != 1 || p.block_start != 0 ||
+  if (!p.paged || p.folds || !p.all_rows || p.tile.chunks != 1 || p.block_start != 0 ||
       p.block_step != 1 || p.k_token_stride != row_bytes || !p.lengths.used_k)
     return Call::any;
   const Lengths& r = p.lengths;
@@ -57,7 +56,7 @@ inline Call call_of(const ScoreParams& p, std::int64_t row_bytes) {
 template <Call kCall>
 __device__ __forceinline__ ScoreParams as_call(ScoreParams p, std::int64_t row_bytes) {
   static_assert(kCall != Call::any);
-  p.paged = p.direct = p.all_rows = 1, p.folds = 0;
+  p.paged = p.all_rows = 1, p.folds = 0;
   p.tile.chunks = p.tile.passes = 1, p.block_start = 0, p.block_step = 1;
   p.k_token_stride = row_bytes;
   if constexpr (kCall == Call::single) {

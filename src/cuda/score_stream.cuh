@@ -43,7 +43,6 @@ __global__ void __launch_bounds__(stream_threads(Tiles * 8), 1)
                 sizeof of_positions + sizeof sums + sizeof(float[kStreamWarps][Tiles * 8]) + 1024 <=
                     ByTable::kAt);
   Position<Tiles>& here = positions[warp];
-  const Segment& s = here.segment;
   list.add_up();
   const Run blocks = list.run(blockIdx.x);
   if (blocks.end - blocks.begin <= kFewBlocks<kStreamWarps> && p.tile.passes == 1) {
@@ -104,8 +103,7 @@ __global__ void __launch_bounds__(stream_threads(Tiles * 8), 1)
   if (!out) return;
   const Speaker<Tiles> of(p, lane);
   float value = here.begun[of.row];
-  int w = threadIdx.x / 32;  // anew: over the loop there was no register for it
-  asm("" : "+r"(w));
+  int w = found_again(threadIdx.x / 32);
   while (++w < kStreamWarps && positions[w].begin < end)
     value = fmaxf(value, positions[w].joined[of.row]);
   write_result(out, finish<Ops>(value, here.scale));

@@ -29,7 +29,7 @@ template <class Ops, int Tiles>
 __device__ __forceinline__ void write_block(const ScoreParams& p, Position<Tiles>& here,
                                             float value, bool joins, bool stays, float* target,
                                             int lane) {
-  if (__builtin_expect(p.direct && !(joins || stays), 1)) {
+  if (__builtin_expect(!p.folds && !(joins || stays), 1)) {  // one pass, too
     if (target) write_result(target, finish<Ops>(value, here.scale));
     return;
   }

@@ -1,5 +1,5 @@
-// A warp's share of a stream (score_stream.cuh): unit after unit is multiplied, and each half of one
-// is loaded anew, with the same half of the next, as soon as it is.
+// A warp's share of a stream (score_stream.cuh): unit after unit is multiplied, step by step, and
+// the registers of a step are then loaded anew, with the same step of the next unit.
 //
 // Bound: arithmetic, shared memory and memory are all but equal here, so every instruction counts
 // (docs/numbers.md).
@@ -131,12 +131,14 @@ __device__ __forceinline__ void stream_units(const ScoreParams& p, const Share& 
       }
     } else {
       const int block = block_of(p, column_of(at));
+      const bool masked =
+          !straight && (Ops::kStraight || block * kBlock > here.seen_by_all - kBlock);
 #pragma unroll
       for (int i = 0; i < U::kSteps; ++i)
         step(
             i,
             [&](int j, float(&d)[U::kStep][Tiles][4]) {
-              if (!straight)
+              if (masked)
                 mask_step<Ops, Tiles>(here.limits,
                                       U::row(u, j * U::kStep) + lane / 4 + block * kBlock, lane, d);
             },

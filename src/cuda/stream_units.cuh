@@ -85,8 +85,9 @@ struct Position : Share {
   // columns.
   float* targets[32];
   std::int64_t step;  // from a target to that of the next column
-  // By row (by token where heads fold): keys that are seen; the warp's share of a block that an
-  // earlier warp began, and of one that a later warp goes on with; rows on the way to a fold.
+  // By row: keys that are seen. By row, or by token where heads fold: the warp's share of a block
+  // that an earlier warp began, and of one that a later warp goes on with. Rows on the way to a
+  // fold.
   int limits[Tiles * 8];
   float joined[Tiles * 8], begun[Tiles * 8], rows[Tiles * 8];
 };
