@@ -58,6 +58,7 @@ struct Operands {
   static constexpr bool kBf16 = Q == Element::bf16;  // else fp16
   static constexpr int kKeyLoads =
       static_cast<int>(bits_per_element(K)) / 4;     // 16-byte loads: 1, 2, 4
+  static constexpr int kRowBytes = 64 * kKeyLoads;   // of a key, where rows lie side by side
   static constexpr bool kHalfLines = kKeyLoads > 1;  // a load takes 64 bytes of longer rows
   static constexpr bool kKeyScales = K == Element::e2m1, kQueryScales = Q == Element::e2m1;
   static constexpr bool kLooksUp =

@@ -12,16 +12,24 @@
 
 namespace kvscout::cuda {
 
-// Whether fill_unowned has anything to do for a request.
+// Tokens that nobody owns, as ranges use(begin, end): before the first request, beyond
+// max_seqlen_q, after the last request.
+template <class Use>
+__device__ __forceinline__ void for_unowned(const ScoreParams& p, const Rows& r, Use use) {
+  if (r.b == 0) use(0, r.q_begin);
+  if (r.q_begin + r.tokens < r.q_end) use(r.q_begin + r.tokens, r.q_end);
+  if (r.b + 1 == p.lengths.batch && r.q_end < p.range_end) use(r.q_end, p.range_end);
+}
 __device__ __forceinline__ bool has_unowned(const ScoreParams& p, const Rows& r) {
-  return (r.b == 0 && r.q_begin > 0) || r.q_begin + r.tokens < r.q_end ||
-         (r.b + 1 == p.lengths.batch && r.q_end < p.range_end);
+  bool any = false;
+  for_unowned(p, r, [&](std::int64_t begin, std::int64_t end) { any |= begin < end; });
+  return any;
 }
 
-// -inf for tokens that nobody owns: before the first request, after the last, beyond max_seqlen_q.
+// -inf for them.
 __device__ __forceinline__ void fill_unowned(const ScoreParams& p, const Rows& r, int first_output,
                                              int outputs, int column, int lane) {
-  const auto fill = [&](std::int64_t begin, std::int64_t end) {
+  for_unowned(p, r, [&](std::int64_t begin, std::int64_t end) {
     begin = max(begin, p.range_begin), end = min(end, p.range_end);
 #pragma unroll 1
     for (std::int64_t t = begin + lane; t < end; t += 32)
@@ -29,10 +37,7 @@ __device__ __forceinline__ void fill_unowned(const ScoreParams& p, const Rows& r
       for (int h = 0; h < outputs; ++h)
         p.out[(first_output + h) * p.out_head_stride + (t - p.range_begin) * p.out_token_stride +
               column * p.out_column_stride] = -INFINITY;
-  };
-  if (r.b == 0) fill(0, r.q_begin);
-  if (r.q_begin + r.tokens < r.q_end) fill(r.q_begin + r.tokens, r.q_end);
-  if (r.b + 1 == p.lengths.batch && r.q_end < p.range_end) fill(r.q_end, p.range_end);
+  });
 }
 
 template <class Ops, int Tiles>

@@ -19,9 +19,7 @@ namespace kvscout::cuda {
 template <class Ops, Call kCall = Call::any>
 __global__ void __launch_bounds__(kThreads, kColumnsBlocksPerSm)
     score_columns(const __grid_constant__ ScoreParams given) {
-  ScoreParams known;
-  if constexpr (kCall != Call::any) known = as_call<kCall>(given, 64 * Ops::kKeyLoads);
-  const ScoreParams& p = kCall == Call::any ? given : known;
+  const ScoreParams& p = as_call<kCall>(given, Ops::kRowBytes);
   static_assert(Ops::kKeyScales && kColumnsOfWarp == 2, "one page is looked up ahead");
   using Unpack = std::conditional_t<Ops::kLooksUp, ByTable, ByArithmetic<true>>;
   constexpr int kHalf = kGroups / 2;  // groups of 16 keys that are under way

@@ -52,19 +52,24 @@ inline Call call_of(const ScoreParams& p, std::int64_t row_bytes) {
       p.plain && p.tile.units == 1 && p.tile.tokens == 1 && r.causal && !r.offsets && !r.has_offset;
   return single ? Call::single : Call::decode;
 }
-// The same as constants.
+// A kernel's parameters with that as constants; of any call, as they are.
 template <Call kCall>
-__device__ __forceinline__ ScoreParams as_call(ScoreParams p, std::int64_t row_bytes) {
-  static_assert(kCall != Call::any);
-  p.paged = p.all_rows = 1, p.folds = 0;
-  p.tile.chunks = p.tile.passes = 1, p.block_start = 0, p.block_step = 1;
-  p.k_token_stride = row_bytes;
-  if constexpr (kCall == Call::single) {
-    p.plain = p.tile.units = p.tile.tokens = 1;
-    p.lengths.offsets = nullptr, p.lengths.has_offset = false, p.lengths.causal = true;
+__device__ __forceinline__ decltype(auto) as_call(const ScoreParams& given,
+                                                  std::int64_t row_bytes) {
+  if constexpr (kCall == Call::any) {
+    return (given);
+  } else {
+    ScoreParams p = given;
+    p.paged = p.all_rows = 1, p.folds = 0;
+    p.tile.chunks = p.tile.passes = 1, p.block_start = 0, p.block_step = 1;
+    p.k_token_stride = row_bytes;
+    if constexpr (kCall == Call::single) {
+      p.plain = p.tile.units = p.tile.tokens = 1;
+      p.lengths.offsets = nullptr, p.lengths.has_offset = false, p.lengths.causal = true;
+    }
+    __builtin_assume(p.lengths.used_k != nullptr);
+    return p;
   }
-  __builtin_assume(p.lengths.used_k != nullptr);
-  return p;
 }
 
 // Request b as this kernel answers it.

@@ -21,9 +21,7 @@ namespace kvscout::cuda {
 template <class Ops, int Tiles, Call kCall = Call::any>
 __global__ void __launch_bounds__(stream_threads(Tiles * 8), 1)
     score_stream(const __grid_constant__ ScoreParams given) {
-  ScoreParams known;
-  if constexpr (kCall != Call::any) known = as_call<kCall>(given, Unit<Ops, Tiles>::kRowBytes);
-  const ScoreParams& p = kCall == Call::any ? given : known;
+  const ScoreParams& p = as_call<kCall>(given, Ops::kRowBytes);
   constexpr int kStreamWarps = stream_threads(Tiles * 8) / 32, kUnits = Unit<Ops, Tiles>::kOf;
   warm_constants(given);
   if constexpr (Ops::kLooksUp) ByTable::fill<Ops::kBf16>();

@@ -13,7 +13,7 @@ struct Unit {
   static constexpr int kGroupsOf = Ops::kKeyLoads == 4 ? 2 : 4, kOf = kGroups / kGroupsOf;
   static constexpr int kStep = Tiles == 1 && kGroupsOf == 4 ? 2 : 1;
   static constexpr int kSteps = kGroupsOf / kStep;
-  static constexpr int kRowBytes = 64 * Ops::kKeyLoads;
+  static constexpr int kRowBytes = Ops::kRowBytes;
 
   // First row of group g of unit u.
   static __device__ __forceinline__ int row(int u, int g) {
