@@ -6,7 +6,7 @@
 // Bound: half of it the start, which is as short as that of score_single: page id and keys follow
 // the length at once, where a stream (score_stream) adds up all lengths first. The other half is
 // arithmetic, some 1150 instructions a block of keys. So with two columns a warp it is faster than
-// a stream (8 x 64k on an H200: 11.6 instead of 14.8 us), with more not, where lengths differ
+// a stream (8 x 64k on an H200: 10.9 instead of 14.8 us), with more not, where lengths differ
 // (plan.h).
 #pragma once
 
@@ -55,7 +55,10 @@ __global__ void __launch_bounds__(kThreads, kColumnsBlocksPerSm)
   float* out = p.out + (first_head + row) * p.out_head_stride;
   const auto page_stride = static_cast<unsigned>(p.k_page_stride),
              scale_page_stride = static_cast<unsigned>(p.scale_page_stride);
-  if constexpr (Ops::kLooksUp) ByTable::fill<Ops::kBf16>();
+  if constexpr (Ops::kLooksUp) {
+    ByTable::fill<Ops::kBf16>();
+    __syncthreads();
+  }
   Ready ready;
   ready.add(first_page_at), ready.add(cu_q), ready.add(used_k), ready.add(offset_at);
   ready.add(lane_keys), ready.add(lane_scales);
@@ -96,7 +99,6 @@ __global__ void __launch_bounds__(kThreads, kColumnsBlocksPerSm)
   };
   const auto begin = [&](int page) { enter(page), load_words(0), load_two(0, 0), load_two(0, 2); };
   int page = page_of(column, first_page_at, least(used, p.lengths.k_room));
-  if (is_page(page)) begin(page);
   const float q_global = p.q_global ? load_behind(p.q_global) : p.q_value,
               k_global = p.k_global ? load_behind(p.k_global) : p.k_value;
 
@@ -108,12 +110,14 @@ __global__ void __launch_bounds__(kThreads, kColumnsBlocksPerSm)
     query = TokenQuery<Ops>::of(p, token, lane_head, c);
     raw_query = query.fetch();
   }
-  if constexpr (Ops::kLooksUp) __syncthreads();
+  // Queries while the page id comes: the loads of a multiprocessor's keys take 1300 cycles to be
+  // accepted, and what is behind them in a warp waits for that (8 x 32k 6.66 us, so 6.27).
   const Unpack by;
   QueryFragments<1> q;
   Ops::unpack_query(raw_query, c, q[0], by);
 #pragma unroll
-  for (std::uint32_t& x : q[0]) asm volatile("" : "+r"(x));  // here, not where keys are awaited
+  for (std::uint32_t& x : q[0]) asm volatile("" : "+r"(x));
+  if (is_page(page)) begin(page);
   out += (token - p.range_begin) * p.out_token_stride + column * p.out_column_stride;
   const float scale_of_all = q_global * k_global;
 
