@@ -343,6 +343,8 @@ void long_streams(List& l) {
     l.add("long_stream_of_flat_keys" + of,
           with(streamed(flat({}, {}), 1, 1), [=](ScoreSpec& s) { change(s), s.rows_before = 3; }));
   }
+  l.add("long_stream_of_flat_keys_of_two_heads",
+        with(streamed(flat({}, {}), 1, 2), [](ScoreSpec& s) { s.k_heads = 2, s.rows_before = 3; }));
   l.add(
        "long_stream_page_ids_out_of_range_not_causal",
        with(streamed(paged({}, {}), 1, 2), [=](ScoreSpec& s) { s.causal = false, wrong_pages(s); }))
