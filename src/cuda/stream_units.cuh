@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/mma.cuh"
+#include "kvscout/nvfp4.h"
 
 namespace kvscout::cuda {
 
@@ -164,7 +165,7 @@ __device__ __forceinline__ void load_words(const ScoreParams& p, const Share& he
 // Scales of a block that does not exist: NaN, so that no maximum takes what comes of it.
 __device__ __forceinline__ void hide(std::uint32_t (&word)[4][2]) {
 #pragma unroll
-  for (auto& group : word) group[0] = group[1] = 0x7F7F7F7Fu;
+  for (auto& group : word) group[0] = group[1] = nvfp4::kNanScale * 0x01010101u;
 }
 
 // The 16-byte parts of a step's keys that a lane loads: load(part, its row, its first byte in
