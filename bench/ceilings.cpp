@@ -107,6 +107,10 @@ double wide_fma_loop(std::int64_t loops) {
   "vpermd %%zmm14,%%zmm15,%%zmm6\n" \
   "vpaddd %%zmm14,%%zmm6,%%zmm6\n"  \
   "vfmadd231ps %%zmm6," A "," F "\n"
+#define FUSED(A, F)                \
+  "vfmadd132ps %%zmm14,%%zmm15," A \
+  "\n"                             \
+  "vfmadd231ps %%zmm14," A "," F "\n"
 #define SIX(X)          \
   X("%%zmm0", "%%zmm8") \
   X("%%zmm1", "%%zmm9") \
@@ -124,6 +128,17 @@ VNNI_TARGET static void looked_up(std::int64_t loops) {
   for (std::int64_t i = 0; i < loops; ++i)
     asm volatile(STARTS STEP STEP STEP STEP SIX(LOOKED_UP)::: CLOBBERED);
   asm volatile("vzeroupper" ::: CLOBBERED);
+}
+VNNI_TARGET static void fused(std::int64_t loops) {
+  asm volatile("vzeroall" ::: CLOBBERED);
+  for (std::int64_t i = 0; i < loops; ++i)
+    asm volatile(STARTS STEP STEP STEP STEP SIX(FUSED)::: CLOBBERED);
+  asm volatile("vzeroupper" ::: CLOBBERED);
+}
+double fused_mix(std::int64_t loops) {
+  if (!__builtin_cpu_supports("avx512vnni")) return 0;
+  fused(loops);
+  return static_cast<double>(loops) * 6 * 16 * 16 * 2;
 }
 double vnni_mix(std::int64_t loops) {
   if (!__builtin_cpu_supports("avx512vnni")) return 0;
@@ -172,6 +187,7 @@ double fma_loop(std::int64_t) { return 0; }
 double wide_fma_loop(std::int64_t) { return 0; }
 double vnni_mix(std::int64_t) { return 0; }
 double table_mix(std::int64_t) { return 0; }
+double fused_mix(std::int64_t) { return 0; }
 #endif
 
 void stream_read(const void* data, std::size_t bytes, int threads) {

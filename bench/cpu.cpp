@@ -24,6 +24,7 @@ void mixes() {
                       {"fma, 512 bits", wide_fma_loop, 200000},
                       {"AVX2 mix", avx2_mix, 100000},
                       {"VNNI mix, scales multiplied", vnni_mix, 100000},
+                      {"VNNI mix, scales by two fma", fused_mix, 100000},
                       {"VNNI mix, scales by table", table_mix, 100000},
                       {"AMX tile products", amx_mix, 100000},
                       {"AMX tile products, bf16", amx_bf16_mix, 100000}};

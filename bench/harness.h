@@ -118,6 +118,7 @@ class OtherLoad {
 // (vector, key, group) stand for; 0 where the CPU lacks the instructions.
 double avx2_mix(std::int64_t loops);
 double vnni_mix(std::int64_t loops);      // scales multiplied
+double fused_mix(std::int64_t loops);     // conversion and scales in two fma
 double table_mix(std::int64_t loops);     // scales through a permutation
 double amx_mix(std::int64_t loops);       // tile products: scales are in the data
 double amx_bf16_mix(std::int64_t loops);  // of bf16 queries

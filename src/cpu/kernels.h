@@ -113,7 +113,7 @@ struct Kernels {
 // Everything that was built and runs on this CPU, fastest first.
 std::span<const Kernels* const> available_kernels();
 
-// Filled in by simd.cpp, vnni/queries.cpp and amx/table.cpp: how many, fastest first.
+// Filled in by simd.cpp, vnni/table.cpp and amx/table.cpp: how many, fastest first.
 inline constexpr int kMostHighwayKernels = 8, kMostVnniKernels = 2, kMostAmxKernels = 1;
 int highway_kernels(const Kernels** list);
 int vnni_kernels(const Kernels& avx512, const Kernels** list);

@@ -1,6 +1,7 @@
 // NVFP4 x NVFP4 with the byte dot product of AVX-512 (VNNI) and its byte permutation (VBMI): Ice
 // Lake and later, Zen 4 and later. Arithmetic as in tile.h; everything that is not here comes from
-// the AVX-512 code. queries.cpp has lanes = query rows, keys.cpp lanes = keys.
+// the AVX-512 code. queries.cpp has lanes = query rows and scales through a table, for AMD;
+// block.cpp has lanes = keys, for Intel; keys.cpp has lanes = keys for few rows, for both.
 //
 // Order of a row's dwords, for queries: group by group, of each group's two dwords of codes the low
 // nibbles of the first, its high ones, then those of the second. An unpacked key keeps the low
@@ -20,6 +21,7 @@
       target("avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512vnni,avx512vbmi,avx2,fma," \
              "bmi,bmi2")))
 #define KVSCOUT_VNNI_INLINE KVSCOUT_VNNI __attribute__((always_inline)) inline
+#define KVSCOUT_VNNI_LAMBDA KVSCOUT_VNNI __attribute__((always_inline))
 // Sanitized, a check at every access sixteen times over would cost clang minutes.
 #ifdef KVSCOUT_SANITIZED
 #define KVSCOUT_UNROLL
@@ -29,11 +31,18 @@
 
 namespace kvscout::cpu::vnni {
 
-inline constexpr int kRows = 16;  // lanes
+inline constexpr int kRows = 16;         // lanes
+inline constexpr int kMostFewRows = 12;  // of score_keys: more are faster in a block
+
+// Sums of a group start at the bits of this float, so that, read as one, they are it plus the sum:
+// exactly, and without a conversion. fma(that, scale, -kBias * scale) is sum times scale, exactly,
+// too (12 + 4 bits), in one operation where a conversion and a product would be two.
+inline constexpr float kBias = 0x1.8p23f;
+inline constexpr std::int32_t kBiasBits = 0x4B400000;
 
 struct alignas(64) QueryVector {
   std::int8_t data[32][kRows][4];
-  std::int32_t correction[8][kRows];
+  std::int32_t correction[8][kRows];   // and kBiasBits
   float scale[8][kRows];               // a quarter of the scale
   std::uint32_t code[8][kRows];        // where scales go through a table
   alignas(64) std::uint16_t nan_rows;  // rows with a scale that `code` cannot express
@@ -42,7 +51,7 @@ struct alignas(64) QueryVector {
 // Where lanes are keys, a row's numbers are broadcast from memory: one row, packed densely.
 struct alignas(64) QueryRow {
   std::int8_t data[32][4];
-  std::int32_t correction[8];
+  std::int32_t correction[8];  // and kBiasBits
   float scale[8];
 };
 static_assert(sizeof(QueryRow) == 192 && sizeof(QueryRow) <= sizeof(QueryVector));
@@ -79,9 +88,13 @@ KVSCOUT_VNNI_INLINE bool any_nan(const std::uint8_t* scales) {
   return _mm512_cmpeq_epi8_mask(most, seven_bits) != 0;
 }
 
-// pack.cpp; with and without QueryVector::code.
-template <bool kTable>
-KVSCOUT_VNNI void pack(const QuerySource& source, void* vector);
+// pack.cpp: rows side by side (one, if it is repeated), and turned, with QueryVector::code.
+void pack_rows(const QuerySource& source, void* rows);
+void pack_vector(const QuerySource& source, void* vector);
+
+// queries.cpp, block.cpp
+Route table_route();
+Route block_route();
 
 // keys.cpp
 void score_keys(const void* tile, int rows, const KeySource& source, const std::int32_t* visible,

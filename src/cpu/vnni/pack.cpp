@@ -34,7 +34,8 @@ KVSCOUT_VNNI_INLINE void unpack_query(const std::uint8_t* codes, std::uint64_t s
   sums = _mm512_dpbusd_epi32(sums, ones, n.high);
   sums = _mm512_add_epi32(sums, _mm512_srli_epi64(sums, 32));  // the two dwords of a group
   const __m256i correction =
-      _mm256_mullo_epi32(_mm512_cvtepi64_epi32(sums), _mm256_set1_epi32(-12));
+      _mm256_add_epi32(_mm256_mullo_epi32(_mm512_cvtepi64_epi32(sums), _mm256_set1_epi32(-12)),
+                       _mm256_set1_epi32(kBiasBits));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(row.correction), correction);
   const __m256i magnitude = _mm512_cvtepi64_epi32(scale);
   const __m256 value = _mm256_mul_ps(_mm256_castsi256_ps(_mm256_slli_epi32(magnitude, 20)),
@@ -71,19 +72,20 @@ constexpr std::uint32_t code_of(std::uint8_t byte) {
 
 }  // namespace
 
-template <bool kTable>
-KVSCOUT_VNNI void pack(const QuerySource& source, void* vector) {
-  if (source.repeated) {
-    unpack_query(source.rows[0], source.scales[0], *static_cast<QueryRow*>(vector));
-    return;
-  }
+KVSCOUT_VNNI void pack_rows(const QuerySource& source, void* rows) {
+  auto* row = static_cast<QueryRow*>(rows);
+  for (int lane = 0; lane < (source.repeated ? 1 : kRows); ++lane)
+    unpack_query(source.rows[lane], source.scales[lane], row[lane]);
+}
+
+KVSCOUT_VNNI void pack_vector(const QuerySource& source, void* vector) {
+  if (source.repeated) return pack_rows(source, vector);
   auto& v = *static_cast<QueryVector*>(vector);
   v.nan_rows = 0;
   QueryRow rows[kRows];
-  for (int lane = 0; lane < kRows; ++lane)
-    unpack_query(source.rows[lane], source.scales[lane], rows[lane]);
+  pack_rows(source, rows);
   turn(rows, v);
-  for (int lane = 0; kTable && lane < kRows; ++lane) {
+  for (int lane = 0; lane < kRows; ++lane) {
     for (int g = 0; g < 8; ++g) {
       const std::uint8_t byte = (source.scales[lane] >> (8 * g)) & 0x7F;
       v.code[g][lane] = byte ? code_of(byte) : 0;
@@ -91,9 +93,6 @@ KVSCOUT_VNNI void pack(const QuerySource& source, void* vector) {
     }
   }
 }
-
-template void pack<false>(const QuerySource&, void*);
-template void pack<true>(const QuerySource&, void*);
 
 }  // namespace kvscout::cpu::vnni
 

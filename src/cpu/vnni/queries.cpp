@@ -8,8 +8,7 @@
 // the way with the multiplication. Measured (Zen 4): 352 against 305 GFLOP/s.
 //
 // Intel has two ports for all 512-bit arithmetic and one of them for permutations, so there the
-// bound is the number of instructions, seven a group, and the table loses (Emerald Rapids: 311
-// against 360 GFLOP/s for the bare instruction mixes).
+// bound is the number of instructions: block.cpp has six a group, the table eight.
 #if defined(__x86_64__)
 
 #include <cstring>
@@ -42,7 +41,7 @@ constexpr Products kProducts = make_products();
 struct alignas(64) KeyBlock {
   std::uint8_t data[kBlock][kHeadDim];  // of each key 64 low nibbles, 64 high ones
   std::uint32_t scale[2][32][4][4];     // of group half*4 + i, key r + 32*q: [half][r][q][i]
-  bool table;                           // `scale` is an offset into kProducts, otherwise a float
+  bool nan;                             // `scale` is a float, otherwise an offset into kProducts
 };
 static_assert(sizeof(Products::word[0]) == 64);
 
@@ -59,7 +58,6 @@ KVSCOUT_VNNI void fold_zero_scales(const KeySource& source, KeyBlock& b) {
 
 // Data of keys that do not exist is whatever was there: integers all the same, and nobody sees
 // them.
-template <bool kTable>
 KVSCOUT_VNNI void unpack(const KeySource& source, void* block) {
   auto& b = *static_cast<KeyBlock*>(block);
   const __m512i table = table_of(kDoubledPlus12);
@@ -68,25 +66,22 @@ KVSCOUT_VNNI void unpack(const KeySource& source, void* block) {
     _mm512_store_si512(b.data[j], n.low);
     _mm512_store_si512(b.data[j] + 64, n.high);
   }
-  const bool nan = any_nan(source.scales);
-  b.table = kTable && !nan;
+  b.nan = any_nan(source.scales);
   __mmask16 zeros = 0;
   for (int i = 0; i < 64; ++i) {
     const __m512i bytes = _mm512_cvtepu8_epi32(
         _mm_loadu_si128(reinterpret_cast<const __m128i*>(source.scales + 16 * i)));
     const __m512i magnitude = _mm512_and_si512(bytes, _mm512_set1_epi32(0x7F));
     std::uint32_t* to = reinterpret_cast<std::uint32_t*>(b.scale) + 16 * i;
-    if (b.table) {
+    if (!b.nan) {
       zeros = static_cast<__mmask16>(zeros | _mm512_testn_epi32_mask(magnitude, magnitude));
       _mm512_store_si512(to, _mm512_slli_epi32(magnitude, 6));
       continue;
     }
-    __m512 value = _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(magnitude, 20)),
-                                 _mm512_set1_ps(0x1p120f));
-    if (__builtin_expect(nan, 0))
-      value = _mm512_mask_mov_ps(value, _mm512_cmpeq_epi32_mask(magnitude, _mm512_set1_epi32(0x7F)),
-                                 _mm512_set1_ps(__builtin_nanf("")));
-    _mm512_store_ps(to, value);
+    const __m512 value = _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(magnitude, 20)),
+                                       _mm512_set1_ps(0x1p120f));
+    const __mmask16 is_nan = _mm512_cmpeq_epi32_mask(magnitude, _mm512_set1_epi32(0x7F));
+    _mm512_store_ps(to, _mm512_mask_mov_ps(value, is_nan, _mm512_set1_ps(__builtin_nanf(""))));
   }
   if (__builtin_expect(zeros != 0, 0)) fold_zero_scales(source, b);
 }
@@ -140,7 +135,8 @@ KVSCOUT_VNNI_INLINE void tile(const QueryVector* q, const KeyBlock& b, int first
         } else {
           scale = _mm512_mul_ps(qs, _mm512_set1_ps(nvfp4::float_of(of_group[16 * i])));
         }
-        logit[i][v] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[i][v]), scale, logit[i][v]);
+        const __m512 value = _mm512_sub_ps(_mm512_castsi512_ps(sum[i][v]), _mm512_set1_ps(kBias));
+        logit[i][v] = _mm512_fmadd_ps(value, scale, logit[i][v]);
       }
     }
   }
@@ -186,7 +182,6 @@ KVSCOUT_VNNI_INLINE void vectors_by_block(const QueryVector* q, const KeyBlock& 
   }
 }
 
-template <bool kTable>
 KVSCOUT_VNNI void score(const void* tiles, int vectors, const void* block,
                         const std::int32_t* visible, float* best) {
   const auto* q = static_cast<const QueryVector*>(tiles);
@@ -194,7 +189,7 @@ KVSCOUT_VNNI void score(const void* tiles, int vectors, const void* block,
   for (int v = 0; v < vectors;) {
     const std::int32_t* seen = visible ? visible + v * kRows : nullptr;
     const bool two = v + 2 <= vectors;
-    if (kTable && b.table) {
+    if (!b.nan) {
       if (two)
         vectors_by_block<4, 2, true>(q + v, b, seen, best + v * kRows);
       else
@@ -208,46 +203,16 @@ KVSCOUT_VNNI void score(const void* tiles, int vectors, const void* block,
   }
 }
 
-template <bool kTable>
-const Kernels* kernels_of(const Kernels& avx512) {
-  static const Kernels kernels = [&] {
-    Kernels k = avx512;
-    k.name = kTable ? "vnni_table" : "vnni";
-    k.nvfp4 = {.vector_bytes = sizeof(QueryVector),
-               .block_bytes = sizeof(KeyBlock),
-               .pack = pack<kTable>,
-               .unpack = unpack<kTable>,
-               .score = score<kTable>};
-    k.score_keys = score_keys;
-    k.row_bytes = sizeof(QueryRow);
-    k.max_rows_of_score_keys = 12;
-    return k;
-  }();
-  return &kernels;
-}
-
 }  // namespace
-}  // namespace kvscout::cpu::vnni
 
-namespace kvscout::cpu {
-
-int vnni_kernels(const Kernels& avx512, const Kernels** list) {
-  __builtin_cpu_init();
-  if (!__builtin_cpu_supports("avx512vnni") || !__builtin_cpu_supports("avx512vbmi")) return 0;
-  const int intel = __builtin_cpu_is("intel") ? 1 : 0;
-  list[intel] = vnni::kernels_of<true>(avx512);
-  list[1 - intel] = vnni::kernels_of<false>(avx512);
-  return 2;
+Route table_route() {
+  return {.vector_bytes = sizeof(QueryVector),
+          .block_bytes = sizeof(KeyBlock),
+          .pack = pack_vector,
+          .unpack = unpack,
+          .score = score};
 }
 
-}  // namespace kvscout::cpu
-
-#else
-
-#include "cpu/kernels.h"
-
-namespace kvscout::cpu {
-int vnni_kernels(const Kernels&, const Kernels**) { return 0; }
-}  // namespace kvscout::cpu
+}  // namespace kvscout::cpu::vnni
 
 #endif

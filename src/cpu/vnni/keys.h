@@ -1,0 +1,100 @@
+// Lanes = keys: what kernels for few rows and for many have in common. A vector holds sixteen keys
+// r + 32q, r = first .. first + 3, q = 0 .. 3, in the order of the 128x4 layout, so that scale bytes
+// need no gathering.
+#pragma once
+
+#include "cpu/vnni/layout.h"
+
+namespace kvscout::cpu::vnni {
+
+inline constexpr int kSteps = 8, kStepRows = 4;  // vectors of keys in a block, rows r of each
+
+KVSCOUT_VNNI_INLINE __m512i key_of_lane() {
+  return _mm512_setr_epi32(0, 32, 64, 96, 1, 33, 65, 97, 2, 34, 66, 98, 3, 35, 67, 99);
+}
+
+// Scale bytes of four groups in each lane, without signs; the same, halves of lanes exchanged.
+struct ScaleBytes {
+  __m512i bytes, turned;
+};
+KVSCOUT_VNNI_INLINE ScaleBytes load_scales(const std::uint8_t* scales) {
+  const __m512i bytes = _mm512_and_si512(_mm512_loadu_si512(scales), _mm512_set1_epi8(0x7F));
+  return {bytes, _mm512_rol_epi32(bytes, 16)};
+}
+
+// The scales of group g: products of bytes keep one of four, where floats have their exponents.
+template <bool kNan>
+KVSCOUT_VNNI_INLINE __m512 scales_of(const ScaleBytes& s, int g) {
+  const __m512i magnitude = _mm512_maddubs_epi16(
+      g % 4 < 2 ? s.turned : s.bytes, _mm512_set1_epi32(g % 2 == 0 ? 16 << 16 : 16 << 24));
+  const __m512 value = _mm512_mul_ps(_mm512_castsi512_ps(magnitude), _mm512_set1_ps(0x1p120f));
+  if (!kNan) return value;
+  const __mmask16 nan = _mm512_cmpeq_epi32_mask(magnitude, _mm512_set1_epi32(0x7F << 20));
+  return _mm512_mask_mov_ps(value, nan, _mm512_set1_ps(__builtin_nanf("")));
+}
+
+// Dot products with four bytes in all lanes, broadcast by the instruction itself: compilers load
+// them apart, and then a seventh of all instructions is that and the processor runs short of them.
+KVSCOUT_VNNI_INLINE __m512i add_products(__m512i sum, __m512i codes, const std::int8_t (&four)[4]) {
+  asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(codes), "m"(four));
+  return sum;
+}
+
+// A group of sixteen keys: its four dwords (low and high nibbles of both of codes), its scales, and
+// those times -kBias.
+struct KeyGroup {
+  __m512i dwords[4];
+  __m512 scale, offset;
+};
+
+// Calls take(g, group) for the groups of the keys of a step, in order.
+template <bool kNan, class Take>
+KVSCOUT_VNNI_INLINE void each_group(const KeySource& source, int step, const Take& take) {
+  const __m512i table = table_of(kDoubledPlus12);
+  const int first = kStepRows * step;
+  __m512i blocks[4][4];  // [q][block]
+  KVSCOUT_UNROLL
+  for (int q = 0; q < 4; ++q)
+    blocks_of_rows(source.rows + (first + 32 * q) * source.stride, source.stride, blocks[q]);
+  ScaleBytes scales;
+  KVSCOUT_UNROLL
+  for (int c = 0; c < 4; ++c) {
+    prefetch_next(source, first, c);
+    __m512i dwords[4];
+    dwords_of_block(blocks[0][c], blocks[1][c], blocks[2][c], blocks[3][c], dwords);
+    if (c % 2 == 0) scales = load_scales(source.scales + c / 2 * 512 + first * 16);
+    KVSCOUT_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const Nibbles x = look_up(dwords[2 * half], table);
+      const Nibbles y = look_up(dwords[2 * half + 1], table);
+      const __m512 scale = scales_of<kNan>(scales, 2 * c + half);
+      take(2 * c + half, KeyGroup{{x.low, x.high, y.low, y.high},
+                                  scale,
+                                  _mm512_mul_ps(scale, _mm512_set1_ps(-kBias))});
+    }
+  }
+}
+
+// Adds group g to the logits of rows: of each four dot products and two fma. All rows take one step
+// before any takes the next, or the processor finds too few that do not wait for the one before (by 10
+// to 15%).
+template <int kQueries>
+KVSCOUT_VNNI_INLINE void add_group(const QueryRow* q, int g, const KeyGroup& k,
+                                   __m512 (&logit)[kQueries]) {
+  __m512i sum[kQueries];
+  KVSCOUT_UNROLL
+  for (int r = 0; r < kQueries; ++r) sum[r] = _mm512_set1_epi32(q[r].correction[g]);
+  KVSCOUT_UNROLL
+  for (int t = 0; t < 4; ++t) {
+    KVSCOUT_UNROLL
+    for (int r = 0; r < kQueries; ++r)
+      sum[r] = add_products(sum[r], k.dwords[t], q[r].data[4 * g + t]);
+  }
+  KVSCOUT_UNROLL
+  for (int r = 0; r < kQueries; ++r) {
+    const __m512 scaled = _mm512_fmadd_ps(_mm512_castsi512_ps(sum[r]), k.scale, k.offset);
+    logit[r] = _mm512_fmadd_ps(scaled, _mm512_set1_ps(q[r].scale[g]), logit[r]);
+  }
+}
+
+}  // namespace kvscout::cpu::vnni
