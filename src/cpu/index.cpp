@@ -170,7 +170,8 @@ class Indexer {
                      scorer.place_step(), pass, strip + 8 * c);
       }
       set_heads(p_, plan_.score, unit % plan_.score.head_tasks, 0, &tile);
-      rows.add(strip, 8 * plan_.strip(), first, columns);
+      ColumnCopy nothing;
+      rows.add(strip, 8 * plan_.strip(), first, columns, nothing);
     }
     if (plan_.splits == 1)
       store(tile, span, rows);

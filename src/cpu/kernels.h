@@ -58,6 +58,17 @@ struct Route {
 using ScoreKeys = void (*)(const void* tile, int rows, const KeySource&,
                            const std::int32_t* visible, float* best);
 
+// Columns of 8*octets neighbouring scores, `stride` apart, on their way to strip[octet*octet_stride
+// + column*8 + row]: what is left of them. Passes over another strip take some along, since a core
+// has few lines of memory on their way at a time, and would wait for a copy of all.
+struct ColumnCopy {
+  const float* from = nullptr;
+  std::int64_t stride = 0;
+  int octets = 0, columns = 0;
+  float* strip = nullptr;
+  std::int64_t octet_stride = 0;
+};
+
 // Eight rows, each of which has kept some entries, ids ascending, and is offered the marked columns
 // of a strip: the best room[row] of both remain, equal scores in favour of lower ids. No NaN or
 // -inf.
@@ -71,6 +82,7 @@ struct OctetChoice {
   std::int32_t* ids;
   std::int32_t* counts;
   int stride;
+  ColumnCopy* copy;  // taken along
 };
 
 inline constexpr int kMarkColumns = 512;     // columns of a strip, at most
@@ -95,16 +107,15 @@ struct Kernels {
   void (*quantize)(const void* row, Element type, std::int64_t groups, float global,
                    std::uint8_t* codes, std::uint8_t* scales) = nullptr;
 
-  // Columns of 8*octets neighbouring scores, `stride` apart, to strip[octet*octet_stride + column*8
-  // + row].
-  void (*copy_columns)(const float* from, std::int64_t stride, int octets, int columns,
-                       float* strip, std::int64_t octet_stride) = nullptr;
+  // All that is left.
+  void (*copy_columns)(ColumnCopy&) = nullptr;
   // Scores of eight rows, strip[column*8 + row]: a floor of the k-th largest of each row (k <=
   // kMostKept; NaN ignored; -inf if there is no better one).
-  void (*floor_of)(const float* strip, int columns, int k, float* floors) = nullptr;
+  void (*floor_of)(const float* strip, int columns, int k, float* floors, ColumnCopy&) = nullptr;
   // Bit c%8 of bits[row*kMarkColumns/8 + c/8] says that strip[c*8 + row] >= floors[row]; bits past
   // `columns`, to a multiple of 64, are 0.
-  void (*mark)(const float* strip, int columns, const float* floors, std::uint8_t* bits) = nullptr;
+  void (*mark)(const float* strip, int columns, const float* floors, std::uint8_t* bits,
+               ColumnCopy&) = nullptr;
   // Chooses in those of the eight rows whose bit of `rows` is set; k is the largest room. Returns
   // the rows that have more than kMostCandidates candidates, untouched.
   unsigned (*choose)(const OctetChoice&, int k, unsigned rows) = nullptr;

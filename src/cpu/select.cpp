@@ -1,7 +1,7 @@
 // msa_topk_select: 64 tokens of one head at a time are copied into a strip (columns that lie a page
-// apart would fall into the same cache sets) and offered to topk.h. A column then gives 256 bytes
-// at a time: an Intel CPU reads those at 10 to 12 GB/s, 128 bytes at 7 to 8, a whole stream at 8
-// to 10.
+// apart would fall into the same cache sets) and offered to topk.h; meanwhile the next ones are
+// copied into another. A column gives 256 bytes at a time: an Intel CPU reads those at 10 to 12
+// GB/s, 128 bytes at 7 to 8, a whole stream at 8 to 10.
 //
 // Bound: one streaming read of the scores.
 #include <algorithm>
@@ -21,7 +21,7 @@ constexpr std::size_t kStateBytes = 32 * 1024;  // RowTopk of 32 rows, topk 64; 
 constexpr std::int64_t kMostStrips = 16;        // strips of a task
 
 struct alignas(64) Scratch {
-  float strip[kMostTokens / 8][kOctet];
+  float strip[2][kMostTokens / 8][kOctet];
   std::byte state[kStateBytes];
 };
 
@@ -42,43 +42,72 @@ class Selector {
     return tokens;
   }
 
-  // Tokens [first, last), strip by strip.
+  // Tokens [first, last), piece by piece; the next one is copied while this one is dealt with.
   void run(std::int64_t first, std::int64_t last) {
-    for (std::int64_t t = first; t < last; t += tokens_)
-      strip(t, static_cast<int>(std::min<std::int64_t>(tokens_, last - t)));
+    Piece now = piece(first, last, 0);
+    ColumnCopy copy = copy_of(now, 0);
+    for (int i = 0; now.tokens > 0; i ^= 1) {
+      kernels_.copy_columns(copy);
+      copy_rest(now, i);
+      const bool done = now.first_column + now.columns >= now.most;
+      const Piece next =
+          done ? piece(now.first + now.tokens, last, 0)
+               : piece(now.first, now.first + now.tokens, now.first_column + now.columns);
+      copy = copy_of(next, i ^ 1);
+      if (now.first_column == 0) start(now);
+      if (now.columns > 0)
+        rows_.add(scratch_.strip[i][0], kOctet, now.first_column, now.columns, copy);
+      if (done) store(now);
+      now = next;
+    }
   }
 
  private:
-  void strip(std::int64_t first, int tokens) {
-    std::int64_t most = 0;
-    for (int i = 0; i < tokens; ++i) {
-      const std::int64_t n = clamp(p_.valids ? p_.valids[first + i] : p_.valid, 0, p_.tiles);
-      rows_.ranges()[i] = row_range(p_.rule, n);
-      most = std::max(most, n);
-    }
-    rows_.start(tokens);
-    for (std::int64_t c0 = 0; c0 < most; c0 += kColumns) {
-      const int columns = static_cast<int>(std::min<std::int64_t>(kColumns, most - c0));
-      copy(first, tokens, c0, columns);
-      rows_.add(scratch_.strip[0], kOctet, c0, columns);
-    }
-    for (int i = 0; i < tokens; ++i)
-      rows_.store(i, ids_ + (first + i) * p_.out.token_stride, p_.out.rank_stride, nullptr, 0);
+  struct Piece {
+    std::int64_t first = 0;
+    int tokens = 0;
+    std::int64_t first_column = 0, most = 0;  // columns that one of the tokens may choose
+    int columns = 0;
+  };
+  std::int64_t valid(std::int64_t token) const {
+    return clamp(p_.valids ? p_.valids[token] : p_.valid, 0, p_.tiles);
+  }
+  Piece piece(std::int64_t first, std::int64_t last, std::int64_t first_column) const {
+    Piece x;
+    x.first = first;
+    x.tokens = static_cast<int>(std::min<std::int64_t>(tokens_, last - first));
+    x.first_column = first_column;
+    for (int i = 0; i < x.tokens; ++i) x.most = std::max(x.most, valid(first + i));
+    x.columns = static_cast<int>(std::min<std::int64_t>(kColumns, x.most - first_column));
+    return x;
+  }
+  void start(const Piece& x) {
+    for (int i = 0; i < x.tokens; ++i) rows_.ranges()[i] = row_range(p_.rule, valid(x.first + i));
+    rows_.start(x.tokens);
+  }
+  void store(const Piece& x) {
+    for (int i = 0; i < x.tokens; ++i)
+      rows_.store(i, ids_ + (x.first + i) * p_.out.token_stride, p_.out.rank_stride, nullptr, 0);
   }
 
   const float* at(std::int64_t column, std::int64_t token) const {
     return scores_ + column * p_.tile_stride + token * p_.token_stride;
   }
 
-  void copy(std::int64_t first, int tokens, std::int64_t c0, int columns) {
-    const int octets = p_.token_stride == 1 ? tokens / 8 : 0;
-    kernels_.copy_columns(at(c0, first), p_.tile_stride, octets, columns, scratch_.strip[0],
-                          kOctet);
-    for (int c = 0; c < columns; ++c) {
-      const float* from = at(c0 + c, first);
-      for (int i = 8 * octets; i < tokens; ++i)
-        scratch_.strip[i / 8][8 * c + i % 8] = from[i * p_.token_stride];
-      for (int i = tokens; i % 8; ++i) scratch_.strip[i / 8][8 * c + i % 8] = 0;
+  int octets_of(const Piece& x) const { return p_.token_stride == 1 ? x.tokens / 8 : 0; }
+  ColumnCopy copy_of(const Piece& x, int i) {
+    if (x.tokens <= 0) return {};
+    return {at(x.first_column, x.first), p_.tile_stride, octets_of(x), x.columns,
+            scratch_.strip[i][0],        kOctet};
+  }
+  // What is no full octet of neighbours.
+  void copy_rest(const Piece& x, int i) {
+    const int done = 8 * octets_of(x);
+    for (int c = 0; done < x.tokens && c < x.columns; ++c) {
+      const float* from = at(x.first_column + c, x.first);
+      for (int t = done; t < x.tokens; ++t)
+        scratch_.strip[i][t / 8][8 * c + t % 8] = from[t * p_.token_stride];
+      for (int t = x.tokens; t % 8; ++t) scratch_.strip[i][t / 8][8 * c + t % 8] = 0;
     }
   }
 
@@ -94,7 +123,7 @@ class Selector {
 }  // namespace
 
 void select(const SelectProblem& p, const Launch& l) {
-  static_assert(sizeof(Scratch) < 180 * 1024, "lives on the stack of a worker");
+  static_assert(sizeof(Scratch) < 300 * 1024, "lives on the stack of a worker");
   const Kernels& kernels = chosen_kernels("msa_topk_select");
   const int threads = thread_count(l.threads);
   const int tokens = Selector::tokens_of_strip(p);

@@ -33,19 +33,22 @@ HWY_INLINE V8Rows larger_score(V8Rows best, V8Rows x) {
 #endif
 }
 
-// Columns into a strip, octets of neighbouring rows apart.
-void copy_columns(const float* from, std::int64_t stride, int octets, int columns, float* strip,
-                  std::int64_t octet_stride) {
+// The next columns. Two at a time, at 32 places of what an octet takes, are all of a strip's 512.
+constexpr int kTakenAlong = 2;
+HWY_INLINE void copy_some(ColumnCopy& copy, int columns = kTakenAlong) {
   constexpr int kAhead = 8;  // columns to ask for ahead: no hardware prefetcher follows them
   const D8Rows d;
-  for (int c = 0; c < columns; ++c, from += stride, strip += 8) {
-    const float* soon = from + (c + kAhead < columns ? kAhead * stride : 0);
-    for (int o = 0; o < octets; o += 2) __builtin_prefetch(soon + 8 * o);
-    for (int o = 0; o < octets; ++o)
+  for (; columns > 0 && copy.columns > 0; --columns, --copy.columns) {
+    const float* soon = copy.from + (copy.columns > kAhead ? kAhead * copy.stride : 0);
+    for (int o = 0; o < copy.octets; o += 2) __builtin_prefetch(soon + 8 * o);
+    for (int o = 0; o < copy.octets; ++o)
       for (int r = 0; r < 8; r += kTopkLanes)
-        hn::StoreU(hn::LoadU(d, from + 8 * o + r), d, strip + o * octet_stride + r);
+        hn::StoreU(hn::LoadU(d, copy.from + 8 * o + r), d, copy.strip + o * copy.octet_stride + r);
+    copy.from += copy.stride;
+    copy.strip += 8;
   }
 }
+void copy_columns(ColumnCopy& copy) { copy_some(copy, copy.columns); }
 
 // x[a] becomes the larger one of each row, x[b] the smaller one.
 HWY_INLINE void exchange(V8Rows& a, V8Rows& b) {
@@ -116,7 +119,7 @@ HWY_INLINE void sort_bitonic(V8Rows* x) {
 // Columns fall into 2k groups; of the groups' maxima the k-th largest is a floor of the k-th
 // largest score, since k groups hold one that is as large. (Any larger k gives a floor too.)
 template <int k>
-HWY_NOINLINE void floor_of_octet(const float* strip, int columns, float* floors) {
+HWY_NOINLINE void floor_of_octet(const float* strip, int columns, float* floors, ColumnCopy& copy) {
   const DF df;
   const D8Rows d;
   const auto first_of = [&](int group) {
@@ -128,6 +131,7 @@ HWY_NOINLINE void floor_of_octet(const float* strip, int columns, float* floors)
     for (int g = 0; g < 2 * k; ++g) {
       VF x = hn::Set(df, -std::numeric_limits<float>::infinity()), y = x;
       const int end = first_of(g + 1);
+      if (g % (k / 4) == 0) copy_some(copy);
       for (; c + 2 * kVectorColumns <= end; c += 2 * kVectorColumns) {
         x = larger(x, hn::LoadU(df, strip + 8 * c + r));
         y = larger(y, hn::LoadU(df, strip + 8 * (c + kVectorColumns) + r));
@@ -150,15 +154,16 @@ HWY_NOINLINE void floor_of_octet(const float* strip, int columns, float* floors)
   }
 }
 
-void floor_of(const float* strip, int columns, int k, float* floors) {
-  if (k <= 8) return floor_of_octet<8>(strip, columns, floors);
-  if (k <= 16) return floor_of_octet<16>(strip, columns, floors);
-  if (k <= 32) return floor_of_octet<32>(strip, columns, floors);
-  floor_of_octet<64>(strip, columns, floors);
+void floor_of(const float* strip, int columns, int k, float* floors, ColumnCopy& copy) {
+  if (k <= 8) return floor_of_octet<8>(strip, columns, floors, copy);
+  if (k <= 16) return floor_of_octet<16>(strip, columns, floors, copy);
+  if (k <= 32) return floor_of_octet<32>(strip, columns, floors, copy);
+  floor_of_octet<64>(strip, columns, floors, copy);
 }
 
 // First one byte a column, then the bits of a vector of columns sorted by row.
-void mark(const float* strip, int columns, const float* floors, std::uint8_t* bits) {
+void mark(const float* strip, int columns, const float* floors, std::uint8_t* bits,
+          ColumnCopy& copy) {
   const DF df;
   const DU8 d8;
   constexpr int kBytes = static_cast<int>(hn::MaxLanes(d8));
@@ -168,6 +173,7 @@ void mark(const float* strip, int columns, const float* floors, std::uint8_t* bi
   const VF low = hn::Load(df, twice), high = hn::Load(df, twice + 8 - kTopkLanes);
   for (int c = 0; c < columns; c += kVectorColumns) {
     const float* x = strip + 8 * c;
+    if (c % 64 == 0) copy_some(copy);
     std::uint8_t mask[16];
     hn::StoreMaskBits(df, hn::Ge(hn::LoadU(df, x), low), mask);
     if constexpr (kTopkLanes == 4) {
@@ -291,8 +297,11 @@ HWY_NOINLINE unsigned choose_of_octet(const OctetChoice& c, unsigned rows) {
   const int batches = (most + k - 1) / k;
   const V8Rows lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
   for (int i = 0; i < batches * k * 8; i += kTopkLanes) hn::Store(lowest, d, sorted + i);
-  for (int r = 0; r < 8; ++r)
-    if (changed >> r & 1) gather(c, r, rows_candidates[r], sorted + r);
+  for (int r = 0; r < 8; ++r) {
+    if (!(changed >> r & 1)) continue;
+    copy_some(*c.copy);
+    gather(c, r, rows_candidates[r], sorted + r);
+  }
   for (int r = 0; r < 8; r += kTopkLanes) {
     V8Rows best[k], x[k];
     for (int b = 0; b < batches; ++b) {
@@ -307,8 +316,11 @@ HWY_NOINLINE unsigned choose_of_octet(const OctetChoice& c, unsigned rows) {
     }
     for (int i = 0; i < k; ++i) hn::Store(best[i], d, sorted + 8 * i + r);
   }
-  for (int r = 0; r < 8; ++r)
-    if (changed >> r & 1) keep(c, r, rows_candidates[r], sorted[8 * (c.room[r] - 1) + r]);
+  for (int r = 0; r < 8; ++r) {
+    if (!(changed >> r & 1)) continue;
+    copy_some(*c.copy);
+    keep(c, r, rows_candidates[r], sorted[8 * (c.room[r] - 1) + r]);
+  }
   return left;
 }
 

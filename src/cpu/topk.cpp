@@ -95,7 +95,8 @@ void RowTopk::add_plainly(int row, const float* scores_of_row, std::int64_t firs
     offer(row, scores_of_row[8 * (t - first)], t);
 }
 
-void RowTopk::add(float* strip, std::int64_t octet_stride, std::int64_t first, int columns) {
+void RowTopk::add(float* strip, std::int64_t octet_stride, std::int64_t first, int columns,
+                  ColumnCopy& copy) {
   const std::int64_t end = first + columns;
   for (int r0 = 0; r0 < rows_; r0 += 8) {
     float* octet = strip + r0 / 8 * octet_stride;
@@ -134,11 +135,11 @@ void RowTopk::add(float* strip, std::int64_t octet_stride, std::int64_t first, i
     }
     alignas(64) std::uint8_t bits[8][kMarkColumns / 8];
     std::copy(kept_floor, kept_floor + 8, floors);
-    if (full) kernels_.mark(octet, columns, floors, bits[0]);
+    if (full) kernels_.mark(octet, columns, floors, bits[0], copy);
     if (!full || most_marks(bits, columns) > kFewMarks) {
-      kernels_.floor_of(octet, columns, room, floors);
+      kernels_.floor_of(octet, columns, room, floors, copy);
       for (int i = 0; i < 8; ++i) floors[i] = std::max(floors[i], kept_floor[i]);
-      kernels_.mark(octet, columns, floors, bits[0]);
+      kernels_.mark(octet, columns, floors, bits[0], copy);
     }
     std::int32_t rooms[8] = {};
     unsigned marked = 0;
@@ -150,7 +151,7 @@ void RowTopk::add(float* strip, std::int64_t octet_stride, std::int64_t first, i
     const std::int64_t at = static_cast<std::int64_t>(r0) * kept_;
     const OctetChoice choice = {octet, bits[0],      columns,   static_cast<std::int32_t>(first),
                                 rooms, scores_ + at, ids_ + at, counts_ + r0,
-                                kept_};
+                                kept_, &copy};
     const unsigned left = kernels_.choose(choice, room, marked);
     for (int i = 0; i < rows; ++i)
       if (plain[i] || left >> i & 1) add_plainly(r0 + i, octet + i, first, columns);
@@ -169,7 +170,12 @@ void RowTopk::store(int row, std::int32_t* out, std::int64_t step, float* scores
   };
   for (std::int64_t t = 0; t < range.begin; ++t) put(t, forced[t]);
   const std::int64_t base = static_cast<std::int64_t>(row) * kept_;
-  for (int i = 0; i < counts_[row]; ++i) put(ids_[base + i], scores_[base + i]);
+  if (step == 1 && !scores) {  // as numbers side by side
+    std::copy(ids_ + base, ids_ + base + counts_[row], out + rank);
+    rank += counts_[row];
+  } else {
+    for (int i = 0; i < counts_[row]; ++i) put(ids_[base + i], scores_[base + i]);
+  }
   for (std::int64_t t = range.end; t < range.n; ++t) put(t, forced[range.begin + t - range.end]);
   while (rank < rule_.topk) put(-1, kLowest);
 }

@@ -36,8 +36,9 @@ class RowTopk {
 
   // Adds columns [first, first + columns), at most kMarkColumns, of all rows. Entries outside a
   // row's range may be overwritten: the strip is scratch. Its last octet must be filled up with
-  // numbers.
-  void add(float* strip, std::int64_t octet_stride, std::int64_t first, int columns);
+  // numbers. Takes some of `copy` along, into another strip.
+  void add(float* strip, std::int64_t octet_stride, std::int64_t first, int columns,
+           ColumnCopy& copy);
 
   // The ids of row r, ascending, then -1; scores, if asked for, with -inf beside -1.
   void store(int row, std::int32_t* ids, std::int64_t step, float* scores,

@@ -1,9 +1,9 @@
 // Lanes = keys, for many query rows: a block of keys is turned and looked up once, and met by eight
 // rows at a time, whose numbers are broadcast from memory by the instructions that use them.
 //
-// Bound: of each row and sixteen keys, six operations a group, on the two ports of 512-bit arithmetic.
-// Nothing else needs these ports: a broadcast is a load, of which an Intel core does three a cycle (of
-// whole vectors two), as long as the instruction itself asks for it.
+// Bound: of each row and sixteen keys, six operations a group, on the two ports of 512-bit
+// arithmetic. Nothing else needs these ports: a broadcast is a load, of which an Intel core does
+// three a cycle (of whole vectors two), as long as the instruction itself asks for it.
 #if defined(__x86_64__)
 
 #include <cstring>
@@ -36,7 +36,8 @@ KVSCOUT_VNNI void unpack(const KeySource& source, void* block) {
   alignas(64) std::uint8_t rows[kBlock][nvfp4::kRowBytes];
   if (source.count < kBlock) {  // those that do not exist may be anything: nobody sees them
     for (int j = 0; j < kBlock; ++j)
-      std::memcpy(rows[j], source.rows + (j < source.count ? j : 0) * source.stride, sizeof rows[j]);
+      std::memcpy(rows[j], source.rows + (j < source.count ? j : 0) * source.stride,
+                  sizeof rows[j]);
     all.rows = rows[0];
     all.stride = sizeof rows[0];
     all.next_rows = nullptr;
@@ -76,13 +77,13 @@ KVSCOUT_VNNI void score_rows(const QueryRow* q, const KeyBlock& b, const std::in
     KVSCOUT_UNROLL
     for (int r = 0; r < kTogether; ++r) logit[r] = _mm512_setzero_ps();
     _Pragma("GCC unroll 1")  // 500 bytes of code, and no broadcast is worth a register
-    for (int g = 0; g < 8; ++g) add_group(q, g, b.step[step].group[g], logit);
+        for (int g = 0; g < 8; ++g) add_group(q, g, b.step[step].group[g], logit);
     KVSCOUT_UNROLL
     for (int r = 0; r < kTogether; ++r) {
       if (kMasked) {
         const __m512i count = _mm512_set1_epi32(visible[r] - kStepRows * step);
-        maxima[r] = _mm512_mask_max_ps(
-            maxima[r], _mm512_cmpgt_epi32_mask(count, key_of_lane()), logit[r], maxima[r]);
+        maxima[r] = _mm512_mask_max_ps(maxima[r], _mm512_cmpgt_epi32_mask(count, key_of_lane()),
+                                       logit[r], maxima[r]);
       } else {
         maxima[r] = _mm512_max_ps(logit[r], maxima[r]);  // a NaN logit leaves the maximum
       }

@@ -1,6 +1,6 @@
 // Lanes = keys: what kernels for few rows and for many have in common. A vector holds sixteen keys
-// r + 32q, r = first .. first + 3, q = 0 .. 3, in the order of the 128x4 layout, so that scale bytes
-// need no gathering.
+// r + 32q, r = first .. first + 3, q = 0 .. 3, in the order of the 128x4 layout, so that scale
+// bytes need no gathering.
 #pragma once
 
 #include "cpu/vnni/layout.h"
@@ -76,8 +76,8 @@ KVSCOUT_VNNI_INLINE void each_group(const KeySource& source, int step, const Tak
 }
 
 // Adds group g to the logits of rows: of each four dot products and two fma. All rows take one step
-// before any takes the next, or the processor finds too few that do not wait for the one before (by 10
-// to 15%).
+// before any takes the next, or the processor finds too few that do not wait for the one before (by
+// 10 to 15%).
 template <int kQueries>
 KVSCOUT_VNNI_INLINE void add_group(const QueryRow* q, int g, const KeyGroup& k,
                                    __m512 (&logit)[kQueries]) {

@@ -1,4 +1,5 @@
-// The tables of the kernels in this folder: where scales are looked up, and where they are multiplied.
+// The tables of the kernels in this folder: where scales are looked up, and where they are
+// multiplied.
 #if defined(__x86_64__)
 
 #include "cpu/vnni/layout.h"
