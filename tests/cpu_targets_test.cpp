@@ -140,6 +140,7 @@ void make(Random& r, Problem& p, bool nvfp4_keys) {
   fill(r, p.k_scale, DType::u8, wild);
   if (r.one_in(2))  // blocks without a NaN take other ways
     for (auto& b : p.k_scale) b = (b & 0x7F) == 0x7F ? 0x7E : b;
+  if (r.one_in(8)) std::fill(p.k_scale.begin(), p.k_scale.end(), 0);  // a sum of zeros is not -0
 
   const auto common = [&](auto& a) {
     a.cu_seqlens_q = Tensor(p.cu_q.data(), DType::i32, {batch + 1});

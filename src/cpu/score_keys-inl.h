@@ -59,6 +59,7 @@ HWY_INLINE void score_some_keys(const IntQueryVector<kLanes>* q, const KeySource
 
   for (int first = 0; first < 32; first += kLanes / 4) {
     VF logit[kRows];
+    for (int r = 0; r < kRows; ++r) logit[r] = hn::Zero(df);
     // Row addresses are hidden, lest the compiler keep (and spill) loop-invariant vectors of
     // queries.
     const IntQueryVector<kLanes>* rows = q;
@@ -94,9 +95,7 @@ HWY_INLINE void score_some_keys(const IntQueryVector<kLanes>* q, const KeySource
           for (int t = 1; t < 4; ++t)
             pairs =
                 hn::Add(pairs, pair_products(k[t], hn::Load(di8, &rows[r].data[4 * g + t][0][0])));
-          const VF sum = finish(pairs, hn::Load(di, rows[r].correction[g]));
-          const VF scale = hn::Mul(ks, hn::Load(df, rows[r].scale[g]));
-          logit[r] = g == 0 ? hn::Mul(sum, scale) : hn::MulAdd(sum, scale, logit[r]);
+          logit[r] = add_group(logit[r], pairs, rows[r], g, ks);
         }
       }
     }

@@ -5,8 +5,11 @@
 // The offset is taken back on the query side, once a call: correction = -12 * (sum of the group's
 // query integers).
 //   group sum = sum over 16 of (k + 12) * q + correction       exact
-//   logit     = sum over g = 0..7, in float32, of group sum * (qs/4 * ks)
-// Both products by scales are exact in float32 (12 + 8 bits), so each group rounds once.
+//   logit     = sum over g = 0..7, in float32, of group sum * qs/4 * ks
+// Both products by scales are exact in float32 (12 + 4 + 4 bits), so each group rounds once.
+//
+// Sums may start at the bits of kBias, so that, read as a float, they are it plus the sum:
+// exactly, and without a conversion. fma(that, scale, -kBias * scale) is the product with a scale.
 //
 // Order of a row's bytes: the four low nibbles of each dword of codes, then the four high ones, so
 // that the four dwords of a group are neighbours; a sum of integers does not care.
@@ -19,11 +22,15 @@
 
 namespace kvscout::cpu {
 
+inline constexpr float kBias = 0x1.8p23f;
+inline constexpr std::int32_t kBiasBits = 0x4B400000;
+
 template <int kLanes>
 struct alignas(64) IntQueryVector {
   std::int8_t data[32][kLanes][4];     // dword by dword
-  std::int32_t correction[8][kLanes];  // by group
+  std::int32_t correction[8][kLanes];  // by group; and kBiasBits, if sums start there
   float scale[8][kLanes];              // a quarter of the scale
+  float offset[8][kLanes];             // that, times -kBias
 };
 
 struct alignas(64) IntKeyBlock {

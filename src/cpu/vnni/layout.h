@@ -34,12 +34,6 @@ namespace kvscout::cpu::vnni {
 inline constexpr int kRows = 16;         // lanes
 inline constexpr int kMostFewRows = 12;  // of score_keys: more are faster in a block
 
-// Sums of a group start at the bits of this float, so that, read as one, they are it plus the sum:
-// exactly, and without a conversion. fma(that, scale, -kBias * scale) is sum times scale, exactly,
-// too (12 + 4 bits), in one operation where a conversion and a product would be two.
-inline constexpr float kBias = 0x1.8p23f;
-inline constexpr std::int32_t kBiasBits = 0x4B400000;
-
 struct alignas(64) QueryVector {
   std::int8_t data[32][kRows][4];
   std::int32_t correction[8][kRows];   // and kBiasBits
