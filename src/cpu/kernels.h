@@ -58,15 +58,17 @@ struct Route {
 using ScoreKeys = void (*)(const void* tile, int rows, const KeySource&,
                            const std::int32_t* visible, float* best);
 
-// Columns of 8*octets neighbouring scores, `stride` apart, on their way to strip[octet*octet_stride
-// + column*8 + row]: what is left of them. Passes over another strip take some along, since a core
+inline constexpr int kMarkColumns = 512;  // columns of a strip, at most
+
+// Columns of 8*octets neighbouring scores, `stride` apart, on their way to strip[octet*kOctet +
+// column*8 + row]: what is left of them. Passes over another strip take some along, since a core
 // has few lines of memory on their way at a time, and would wait for a copy of all.
 struct ColumnCopy {
+  static constexpr int kOctet = kMarkColumns * 8 + 16;  // not a multiple of the cache's period
   const float* from = nullptr;
   std::int64_t stride = 0;
   int octets = 0, columns = 0;
   float* strip = nullptr;
-  std::int64_t octet_stride = 0;
 };
 
 // Eight rows, each of which has kept some entries, ids ascending, and is offered the marked columns
@@ -85,7 +87,6 @@ struct OctetChoice {
   ColumnCopy* copy;  // taken along
 };
 
-inline constexpr int kMarkColumns = 512;     // columns of a strip, at most
 inline constexpr int kMostKept = 64;         // room of a row, at most
 inline constexpr int kMostCandidates = 256;  // that `choose` deals with
 

@@ -16,7 +16,7 @@ namespace kvscout::cpu {
 namespace {
 
 constexpr int kMostTokens = 64, kColumns = kMarkColumns;
-constexpr int kOctet = kColumns * 8 + 16;       // not a multiple of the cache's period
+constexpr int kOctet = ColumnCopy::kOctet;
 constexpr std::size_t kStateBytes = 32 * 1024;  // RowTopk of 32 rows, topk 64; of 64, topk 39
 constexpr std::int64_t kMostStrips = 16;        // strips of a task
 
@@ -98,7 +98,7 @@ class Selector {
   ColumnCopy copy_of(const Piece& x, int i) {
     if (x.tokens <= 0) return {};
     return {at(x.first_column, x.first), p_.tile_stride, octets_of(x), x.columns,
-            scratch_.strip[i][0],        kOctet};
+            scratch_.strip[i][0]};
   }
   // What is no full octet of neighbours.
   void copy_rest(const Piece& x, int i) {

@@ -33,17 +33,25 @@ HWY_INLINE V8Rows larger_score(V8Rows best, V8Rows x) {
 #endif
 }
 
+// So many octets of one column.
+HWY_INLINE void copy_octets(const float* from, int octets, float* to) {
+  const D8Rows d;
+  HWY_UNROLL(8)
+  for (int o = 0; o < octets; ++o)
+    for (int r = 0; r < 8; r += kTopkLanes)
+      hn::StoreU(hn::LoadU(d, from + 8 * o + r), d, to + o * ColumnCopy::kOctet + r);
+}
 // The next columns. Two at a time, at 32 places of what an octet takes, are all of a strip's 512.
 constexpr int kTakenAlong = 2;
 HWY_INLINE void copy_some(ColumnCopy& copy, int columns = kTakenAlong) {
   constexpr int kAhead = 8;  // columns to ask for ahead: no hardware prefetcher follows them
-  const D8Rows d;
   for (; columns > 0 && copy.columns > 0; --columns, --copy.columns) {
     const float* soon = copy.from + (copy.columns > kAhead ? kAhead * copy.stride : 0);
     for (int o = 0; o < copy.octets; o += 2) __builtin_prefetch(soon + 8 * o);
-    for (int o = 0; o < copy.octets; ++o)
-      for (int r = 0; r < 8; r += kTopkLanes)
-        hn::StoreU(hn::LoadU(d, copy.from + 8 * o + r), d, copy.strip + o * copy.octet_stride + r);
+    if (copy.octets == 8)
+      copy_octets(copy.from, 8, copy.strip);
+    else
+      copy_octets(copy.from, copy.octets, copy.strip);
     copy.from += copy.stride;
     copy.strip += 8;
   }
