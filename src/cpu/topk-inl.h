@@ -44,10 +44,14 @@ HWY_INLINE void copy_octets(const float* from, int octets, float* to) {
 // The next columns. Two at a time, at 32 places of what an octet takes, are all of a strip's 512.
 constexpr int kTakenAlong = 2;
 HWY_INLINE void copy_some(ColumnCopy& copy, int columns = kTakenAlong) {
-  constexpr int kAhead = 8;  // columns to ask for ahead: no hardware prefetcher follows them
+  // Columns to ask for ahead, since no hardware prefetcher follows them: of memory, and of the
+  // second-level cache. (Columns a page apart share few sets of the first-level one.)
+  constexpr int kFar = 24, kNear = 4;
   for (; columns > 0 && copy.columns > 0; --columns, --copy.columns) {
-    const float* soon = copy.from + (copy.columns > kAhead ? kAhead * copy.stride : 0);
-    for (int o = 0; o < copy.octets; o += 2) __builtin_prefetch(soon + 8 * o);
+    const float* far = copy.from + (copy.columns > kFar ? kFar * copy.stride : 0);
+    const float* near = copy.from + (copy.columns > kNear ? kNear * copy.stride : 0);
+    for (int o = 0; o < copy.octets; o += 2) __builtin_prefetch(near + 8 * o);
+    for (int o = 0; o < copy.octets; o += 2) __builtin_prefetch(far + 8 * o, 0, 2);
     if (copy.octets == 8)
       copy_octets(copy.from, 8, copy.strip);
     else
