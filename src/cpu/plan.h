@@ -15,7 +15,7 @@
 
 namespace kvscout::cpu {
 
-// 512 rows of 192 bytes beside an unpacked block of 20 KB fit the second-level cache; so do those
+// 512 rows of 192 bytes beside an unpacked block of 24 KB fit the second-level cache; so do those
 // of 512 bytes beside 64 KB in the float route, where they share 2.5% of the time for unpacking
 // (256: 5%).
 inline constexpr int kMaxRows = 512;

@@ -63,7 +63,7 @@ int amx_kernels(const Kernels& vnni, const Kernels** list) {
     k.bf16_bf16.takes_keys = amx::takes_keys;
     k.bf16_bf16.pack = amx::pack_bf16<amx::kPlain>;
     k.bf16_bf16.unpack = amx::unpack_bf16;
-    k.max_rows_of_score_keys = 8;  // measured: 7.2 and 6.7 ns a key for 8 rows
+    k.max_rows_of_score_keys = 8;  // measured: 6.6 ns a key, 7.0 with tiles
     return k;
   }();
   list[0] = &kernels;

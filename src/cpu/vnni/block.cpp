@@ -46,6 +46,26 @@ KVSCOUT_VNNI void unpack(const KeySource& source, void* block) {
   any_nan(source.scales) ? unpack_all<true>(all, b) : unpack_all<false>(all, b);
 }
 
+// Rows whose sums, logits and maxima stay in registers.
+inline constexpr int kTogether = 8;
+
+KVSCOUT_VNNI_INLINE __m512 larger_halves(__m512 a, __m512 b) {  // 256 bits of each
+  return _mm512_max_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xEE));
+}
+KVSCOUT_VNNI_INLINE __m512 larger_blocks(__m512 a, __m512 b) {  // 128 bits, even and odd ones
+  return _mm512_max_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xDD));
+}
+
+// The largest lane of each of eight vectors, side by side.
+KVSCOUT_VNNI_INLINE void store_largest(const __m512 (&x)[kTogether], float* out) {
+  const __m512 even = larger_blocks(larger_halves(x[0], x[4]), larger_halves(x[2], x[6]));
+  const __m512 odd = larger_blocks(larger_halves(x[1], x[5]), larger_halves(x[3], x[7]));
+  __m512 both = _mm512_max_ps(_mm512_unpacklo_ps(even, odd), _mm512_unpackhi_ps(even, odd));
+  both = _mm512_max_ps(both, _mm512_permute_ps(both, 0x4E));
+  const __m512i order = _mm512_setr_epi32(0, 1, 8, 9, 4, 5, 12, 13, 0, 0, 0, 0, 0, 0, 0, 0);
+  _mm256_storeu_ps(out, _mm512_castps512_ps256(_mm512_permutexvar_ps(order, both)));
+}
+
 template <bool kMasked>
 KVSCOUT_VNNI void score_rows(const QueryRow* q, const KeyBlock& b, const std::int32_t* visible,
                              float* best) {
@@ -56,8 +76,7 @@ KVSCOUT_VNNI void score_rows(const QueryRow* q, const KeyBlock& b, const std::in
     __m512 logit[kTogether];
     KVSCOUT_UNROLL
     for (int r = 0; r < kTogether; ++r) logit[r] = _mm512_setzero_ps();
-    _Pragma("GCC unroll 1")  // 500 bytes of code, and no broadcast is worth a register
-        for (int g = 0; g < 8; ++g) add_group(q, g, b.step[step].group[g], logit);
+    for (int g = 0; g < 8; ++g) add_group(q, g, b.step[step].group[g], logit);
     KVSCOUT_UNROLL
     for (int r = 0; r < kTogether; ++r) {
       if (kMasked) {
@@ -77,12 +96,15 @@ KVSCOUT_VNNI void score(const void* tiles, int vectors, const void* block,
   const auto* q = static_cast<const QueryRow*>(tiles);
   const auto& b = *static_cast<const KeyBlock*>(block);
   for (int first = 0; first < vectors * kRows; first += kTogether) {
-    bool all = true;
-    for (int r = first; visible && r < first + kTogether; ++r) all &= visible[r] == kBlock;
+    const std::int32_t* seen = visible ? visible + first : nullptr;
+    bool all = true, none = visible != nullptr;
+    for (int r = 0; seen && r < kTogether; ++r) all &= seen[r] == kBlock, none &= seen[r] == 0;
     if (all)
       score_rows<false>(q + first, b, nullptr, best + first);
+    else if (none)
+      for (int r = 0; r < kTogether; ++r) best[first + r] = -__builtin_inff();
     else
-      score_rows<true>(q + first, b, visible + first, best + first);
+      score_rows<true>(q + first, b, seen, best + first);
   }
 }
 

@@ -9,8 +9,6 @@
 
 #include "cpu/vnni/keys.h"
 
-#include <cstring>
-
 namespace kvscout::cpu::vnni {
 namespace {
 
