@@ -46,6 +46,7 @@ struct Route {
   bool (*takes_keys)(const KeySource&) = nullptr;
   void (*pack)(const QuerySource&, void* vector) = nullptr;
   void (*unpack)(const KeySource&, void* block) = nullptr;
+  bool reads_all_rows = false;  // unpack wants 128 readable rows, even if fewer keys exist
   void (*score)(const void* tile, int vectors, const void* block, const std::int32_t* visible,
                 float* best) = nullptr;
   // Before the blocks of a tile of so many rows, and after those of a task's last tile, on its

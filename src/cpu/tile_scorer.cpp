@@ -162,7 +162,7 @@ bool TileScorer::find_keys(std::int64_t block, KeySource* source) {
     }
     source->scales = scales_;
   }
-  if (by_keys_ && source->count < kBlock) {  // that kernel reads 128 rows
+  if ((by_keys_ || route_->reads_all_rows) && source->count < kBlock) {
     for (int j = 0; j < source->count; ++j)
       std::memcpy(codes_ + j * nvfp4::kRowBytes, source->rows + j * source->stride,
                   nvfp4::kRowBytes);

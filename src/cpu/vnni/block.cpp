@@ -6,10 +6,7 @@
 // three a cycle (of whole vectors two), as long as the instruction itself asks for it.
 #if defined(__x86_64__)
 
-#include <cstring>
-
 #include "cpu/vnni/keys.h"
-#include "kvscout/nvfp4.h"
 
 namespace kvscout::cpu::vnni {
 
@@ -30,20 +27,9 @@ KVSCOUT_VNNI void unpack_all(const KeySource& source, KeyBlock& b) {
   }
 }
 
-// The same keys, with 128 rows to read.
 KVSCOUT_VNNI void unpack(const KeySource& source, void* block) {
-  KeySource all = source;
-  alignas(64) std::uint8_t rows[kBlock][nvfp4::kRowBytes];
-  if (source.count < kBlock) {  // those that do not exist may be anything: nobody sees them
-    for (int j = 0; j < kBlock; ++j)
-      std::memcpy(rows[j], source.rows + (j < source.count ? j : 0) * source.stride,
-                  sizeof rows[j]);
-    all.rows = rows[0];
-    all.stride = sizeof rows[0];
-    all.next_rows = nullptr;
-  }
   auto& b = *static_cast<KeyBlock*>(block);
-  any_nan(source.scales) ? unpack_all<true>(all, b) : unpack_all<false>(all, b);
+  any_nan(source.scales) ? unpack_all<true>(source, b) : unpack_all<false>(source, b);
 }
 
 // Rows whose sums, logits and maxima stay in registers.
@@ -115,6 +101,7 @@ Route block_route() {
           .block_bytes = sizeof(KeyBlock),
           .pack = pack_rows,
           .unpack = unpack,
+          .reads_all_rows = true,
           .score = score};
 }
 

@@ -20,8 +20,8 @@
   __attribute__((                                                                          \
       target("avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512vnni,avx512vbmi,avx2,fma," \
              "bmi,bmi2")))
-#define KVSCOUT_VNNI_INLINE KVSCOUT_VNNI __attribute__((always_inline)) inline
 #define KVSCOUT_VNNI_LAMBDA KVSCOUT_VNNI __attribute__((always_inline))
+#define KVSCOUT_VNNI_INLINE KVSCOUT_VNNI_LAMBDA inline
 // Sanitized, a check at every access sixteen times over would cost clang minutes.
 #ifdef KVSCOUT_SANITIZED
 #define KVSCOUT_UNROLL
