@@ -170,12 +170,7 @@ void RowTopk::store(int row, std::int32_t* out, std::int64_t step, float* scores
   };
   for (std::int64_t t = 0; t < range.begin; ++t) put(t, forced[t]);
   const std::int64_t base = static_cast<std::int64_t>(row) * kept_;
-  if (step == 1 && !scores) {  // as numbers side by side
-    std::copy(ids_ + base, ids_ + base + counts_[row], out + rank);
-    rank += counts_[row];
-  } else {
-    for (int i = 0; i < counts_[row]; ++i) put(ids_[base + i], scores_[base + i]);
-  }
+  for (int i = 0; i < counts_[row]; ++i) put(ids_[base + i], scores_[base + i]);
   for (std::int64_t t = range.end; t < range.n; ++t) put(t, forced[range.begin + t - range.end]);
   while (rank < rule_.topk) put(-1, kLowest);
 }
