@@ -135,21 +135,14 @@ VNNI_TARGET static void fused(std::int64_t loops) {
     asm volatile(STARTS STEP STEP STEP STEP SIX(FUSED)::: CLOBBERED);
   asm volatile("vzeroupper" ::: CLOBBERED);
 }
-double fused_mix(std::int64_t loops) {
+static double vnni_loops(void (*mix)(std::int64_t), std::int64_t loops) {
   if (!__builtin_cpu_supports("avx512vnni")) return 0;
-  fused(loops);
+  mix(loops);
   return static_cast<double>(loops) * 6 * 16 * 16 * 2;
 }
-double vnni_mix(std::int64_t loops) {
-  if (!__builtin_cpu_supports("avx512vnni")) return 0;
-  multiplied(loops);
-  return static_cast<double>(loops) * 6 * 16 * 16 * 2;
-}
-double table_mix(std::int64_t loops) {
-  if (!__builtin_cpu_supports("avx512vnni")) return 0;
-  looked_up(loops);
-  return static_cast<double>(loops) * 6 * 16 * 16 * 2;
-}
+double vnni_mix(std::int64_t loops) { return vnni_loops(multiplied, loops); }
+double fused_mix(std::int64_t loops) { return vnni_loops(fused, loops); }
+double table_mix(std::int64_t loops) { return vnni_loops(looked_up, loops); }
 // Where the library was allowed to use it.
 static bool has_amx() {
 #ifdef __linux__
