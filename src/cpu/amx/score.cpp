@@ -65,7 +65,7 @@ KVSCOUT_AMX void unpack_and_score(const QueryTiles<kDepth>* q, bool others, KeyB
       if (c > 0 && kDepth == kGroupDepth) multiply<kDepth, kVectors>(q, place(c - 1), c - 1, 2 * i);
       __m512i dwords[4];
       if (more) {
-        vnni::prefetch_next(source, 4 * c, i);
+        vnni::prefetch_next(source, 4 * c + i);
         if (kDepth == kPairDepth)
           for (auto& of_rows : blocks) of_rows[i] = words_in_turn(of_rows[i]);
         vnni::dwords_of_block(blocks[0][i], blocks[1][i], blocks[2][i], blocks[3][i], dwords);

@@ -20,9 +20,11 @@ struct KeyBlock {
 
 template <bool kNan>
 KVSCOUT_VNNI void unpack_all(const KeySource& source, KeyBlock& b) {
+  StepRows ahead;
+  load_rows(source, 0, ahead);
   for (int step = 0; step < kSteps; ++step) {
     KeyGroup* out = b.step[step].group;
-    each_group<kNan>(source, step,
+    each_group<kNan>(source, step, ahead,
                      [&](int g, const KeyGroup& k) KVSCOUT_VNNI_LAMBDA { out[g] = k; });
   }
 }

@@ -18,6 +18,8 @@ KVSCOUT_VNNI void score_rows(const QueryRow* tile, const KeySource& source,
   __m512 maxima[kQueries];
   KVSCOUT_UNROLL
   for (int r = 0; r < kQueries; ++r) maxima[r] = _mm512_set1_ps(-__builtin_inff());
+  StepRows ahead;
+  load_rows(source, 0, ahead);
   for (int step = 0; step < kSteps; ++step) {
     // Hidden, or the compiler hoists (and spills) broadcasts of all that rows hold.
     const QueryRow* rows = tile;
@@ -25,7 +27,7 @@ KVSCOUT_VNNI void score_rows(const QueryRow* tile, const KeySource& source,
     __m512 logit[kQueries];
     KVSCOUT_UNROLL
     for (int r = 0; r < kQueries; ++r) logit[r] = _mm512_setzero_ps();
-    each_group<kNan>(source, step, [&](int g, const KeyGroup& k) KVSCOUT_VNNI_LAMBDA {
+    each_group<kNan>(source, step, ahead, [&](int g, const KeyGroup& k) KVSCOUT_VNNI_LAMBDA {
       add_group(rows, g, k, logit);
     });
     if (visible) {
