@@ -18,20 +18,24 @@ struct KeyBlock {
   } step[kSteps];
 };
 
-template <bool kNan>
+template <bool kPlain>
 KVSCOUT_VNNI void unpack_all(const KeySource& source, KeyBlock& b) {
   StepRows ahead;
   load_rows(source, 0, ahead);
   for (int step = 0; step < kSteps; ++step) {
     KeyGroup* out = b.step[step].group;
-    each_group<kNan>(source, step, ahead,
-                     [&](int g, const KeyGroup& k) KVSCOUT_VNNI_LAMBDA { out[g] = k; });
+    each_group<kPlain>(source, step, ahead, [&](int g, const KeyGroup& k) KVSCOUT_VNNI_LAMBDA {
+      out[g] = k;
+      if (!kPlain) return;
+      out[g].scale = _mm512_mul_ps(k.scale, _mm512_set1_ps(kPlainUp));
+      out[g].offset = _mm512_mul_ps(k.offset, _mm512_set1_ps(kPlainUp));
+    });
   }
 }
 
 KVSCOUT_VNNI void unpack(const KeySource& source, void* block) {
   auto& b = *static_cast<KeyBlock*>(block);
-  any_nan(source.scales) ? unpack_all<true>(source, b) : unpack_all<false>(source, b);
+  all_plain(source.scales) ? unpack_all<true>(source, b) : unpack_all<false>(source, b);
 }
 
 // Rows whose sums, logits and maxima stay in registers.

@@ -1,10 +1,13 @@
 // Lanes = keys, for few query rows (decoding): keys go from where they lie to the last maximum in
 // registers.
 //
-// Bound: for sixteen keys 64 operations that transpose them, 48 that look their codes up, 28 for
-// their scales, and of each row 49 (six a group). An Intel core does two of them a cycle, 10.5
-// cycles a key for four rows and 16.6 for eight, if the port of all shuffles (80 of them) is not
+// Bound: for sixteen keys 64 operations that transpose them, 48 that look their codes up, 22 for
+// their scales, and of each row 49 (six a group). An Intel core does two of them a cycle, 10.3
+// cycles a key for four rows and 16.4 for eight, if the port of all shuffles (80 of them) is not
 // the longer one.
+//
+// Scales that are zero, subnormal, negative or NaN take a longer way, block by block: seven
+// operations a row and group, and the same bits.
 #if defined(__x86_64__)
 
 #include "cpu/vnni/keys.h"
@@ -12,7 +15,7 @@
 namespace kvscout::cpu::vnni {
 namespace {
 
-template <int kQueries, bool kNan>
+template <int kQueries, bool kPlain>
 KVSCOUT_VNNI void score_rows(const QueryRow* tile, const KeySource& source,
                              const std::int32_t* visible, float* best) {
   __m512 maxima[kQueries];
@@ -27,8 +30,8 @@ KVSCOUT_VNNI void score_rows(const QueryRow* tile, const KeySource& source,
     __m512 logit[kQueries];
     KVSCOUT_UNROLL
     for (int r = 0; r < kQueries; ++r) logit[r] = _mm512_setzero_ps();
-    each_group<kNan>(source, step, ahead, [&](int g, const KeyGroup& k) KVSCOUT_VNNI_LAMBDA {
-      add_group(rows, g, k, logit);
+    each_group<kPlain>(source, step, ahead, [&](int g, const KeyGroup& k) KVSCOUT_VNNI_LAMBDA {
+      add_group<kQueries, !kPlain>(rows, g, k, logit);
     });
     if (visible) {
       KVSCOUT_UNROLL
@@ -47,7 +50,7 @@ KVSCOUT_VNNI void score_rows(const QueryRow* tile, const KeySource& source,
 }
 
 // Rows that do not exist repeat the last one.
-template <int kQueries, bool kNan>
+template <int kQueries, bool kPlain>
 KVSCOUT_VNNI void score_fewer(const QueryRow* tile, int rows, const KeySource& source,
                               const std::int32_t* visible, float* best) {
   QueryRow all[kQueries];
@@ -58,30 +61,30 @@ KVSCOUT_VNNI void score_fewer(const QueryRow* tile, int rows, const KeySource& s
     all[r] = tile[row];
     if (visible) seen[r * kRows] = visible[row * kRows];
   }
-  score_rows<kQueries, kNan>(all, source, visible ? seen : nullptr, found);
+  score_rows<kQueries, kPlain>(all, source, visible ? seen : nullptr, found);
   for (int r = 0; r < rows; ++r) best[r * kRows] = found[r * kRows];
 }
 
-template <int kQueries, bool kNan>
+template <int kQueries, bool kPlain>
 KVSCOUT_VNNI void score_up_to(const QueryRow* tile, int rows, const KeySource& source,
                               const std::int32_t* visible, float* best) {
   if (rows == kQueries)
-    score_rows<kQueries, kNan>(tile, source, visible, best);
+    score_rows<kQueries, kPlain>(tile, source, visible, best);
   else
-    score_fewer<kQueries, kNan>(tile, rows, source, visible, best);
+    score_fewer<kQueries, kPlain>(tile, rows, source, visible, best);
 }
 
 using Score = void (*)(const QueryRow*, int, const KeySource&, const std::int32_t*, float*);
-template <bool kNan>
-constexpr Score kScore[] = {score_up_to<1, kNan>, score_up_to<2, kNan>, score_up_to<4, kNan>,
-                            score_up_to<8, kNan>, score_up_to<kMostFewRows, kNan>};
+template <bool kPlain>
+constexpr Score kScore[] = {score_up_to<1, kPlain>, score_up_to<2, kPlain>, score_up_to<4, kPlain>,
+                            score_up_to<8, kPlain>, score_up_to<kMostFewRows, kPlain>};
 
 }  // namespace
 
 KVSCOUT_VNNI void score_keys(const void* tile, int rows, const KeySource& source,
                              const std::int32_t* visible, float* best) {
   const auto* q = static_cast<const QueryRow*>(tile);
-  const Score* score = any_nan(source.scales) ? kScore<true> : kScore<false>;
+  const Score* score = all_plain(source.scales) ? kScore<true> : kScore<false>;
   while (rows > 0) {
     const int some = rows < kMostFewRows ? rows : kMostFewRows;
     score[some <= 2 ? some - 1 : some <= 4 ? 2 : some <= 8 ? 3 : 4](q, some, source, visible, best);

@@ -13,22 +13,38 @@ KVSCOUT_VNNI_INLINE __m512i key_of_lane() {
   return _mm512_setr_epi32(0, 32, 64, 96, 1, 33, 65, 97, 2, 34, 66, 98, 3, 35, 67, 99);
 }
 
+// Whether all of a block's 1024 scale bytes are positive, normal numbers.
+KVSCOUT_VNNI_INLINE bool all_plain(const std::uint8_t* scales) {
+  __m512i least = _mm512_set1_epi8(-1), most = _mm512_setzero_si512();
+  for (int i = 0; i < 1024; i += 64) {
+    const __m512i bytes = _mm512_loadu_si512(scales + i);
+    least = _mm512_min_epu8(least, bytes);
+    most = _mm512_max_epu8(most, bytes);
+  }
+  return (_mm512_cmplt_epu8_mask(least, _mm512_set1_epi8(0x08)) |
+          _mm512_cmpge_epu8_mask(most, _mm512_set1_epi8(0x7F))) == 0;
+}
+
 // Scale bytes of four groups in each lane, without signs; the same, halves of lanes exchanged.
 struct ScaleBytes {
   __m512i bytes, turned;
 };
+template <bool kPlain>
 KVSCOUT_VNNI_INLINE ScaleBytes load_scales(const std::uint8_t* scales) {
-  const __m512i bytes = _mm512_and_si512(_mm512_loadu_si512(scales), _mm512_set1_epi8(0x7F));
+  __m512i bytes = _mm512_loadu_si512(scales);
+  if (!kPlain) bytes = _mm512_and_si512(bytes, _mm512_set1_epi8(0x7F));
   return {bytes, _mm512_rol_epi32(bytes, 16)};
 }
 
-// The scales of group g: products of bytes keep one of four, where floats have their exponents.
-template <bool kNan>
+// The scales of group g, kPlainDown times as large where all are plain. Products of bytes keep one
+// of four, where floats have their exponents.
+template <bool kPlain>
 KVSCOUT_VNNI_INLINE __m512 scales_of(const ScaleBytes& s, int g) {
   const __m512i magnitude = _mm512_maddubs_epi16(
       g % 4 < 2 ? s.turned : s.bytes, _mm512_set1_epi32(g % 2 == 0 ? 16 << 16 : 16 << 24));
-  const __m512 value = _mm512_mul_ps(_mm512_castsi512_ps(magnitude), _mm512_set1_ps(0x1p120f));
-  if (!kNan) return value;
+  const __m512 bits = _mm512_castsi512_ps(magnitude);
+  if (kPlain) return bits;
+  const __m512 value = _mm512_mul_ps(bits, _mm512_set1_ps(kPlainUp));
   const __mmask16 nan = _mm512_cmpeq_epi32_mask(magnitude, _mm512_set1_epi32(0x7F << 20));
   return _mm512_mask_mov_ps(value, nan, _mm512_set1_ps(__builtin_nanf("")));
 }
@@ -70,7 +86,7 @@ KVSCOUT_VNNI_INLINE void load_rows(const KeySource& source, int step, StepRows& 
 // Calls take(g, group) for the groups of the keys of a step, in order, each when the next one is
 // ready: a processor does not look far enough ahead for that (3% of 8 rows). `rows` are the step's,
 // and become the next one's (another 3% of 4 rows).
-template <bool kNan, class Take>
+template <bool kPlain, class Take>
 KVSCOUT_VNNI_INLINE void each_group(const KeySource& source, int step, StepRows& rows,
                                     const Take& take) {
   const __m512i table = table_of(kDoubledPlus12);
@@ -82,12 +98,12 @@ KVSCOUT_VNNI_INLINE void each_group(const KeySource& source, int step, StepRows&
     prefetch_next(source, 4 * step + c);
     __m512i dwords[4];
     dwords_of_block(now.block[0][c], now.block[1][c], now.block[2][c], now.block[3][c], dwords);
-    if (c % 2 == 0) scales = load_scales(source.scales + c / 2 * 512 + 64 * step);
+    if (c % 2 == 0) scales = load_scales<kPlain>(source.scales + c / 2 * 512 + 64 * step);
     KVSCOUT_UNROLL
     for (int half = 0; half < 2; ++half) {
       const Nibbles x = look_up(dwords[2 * half], table);
       const Nibbles y = look_up(dwords[2 * half + 1], table);
-      const __m512 scale = scales_of<kNan>(scales, 2 * c + half);
+      const __m512 scale = scales_of<kPlain>(scales, 2 * c + half);
       KeyGroup next{
           {x.low, x.high, y.low, y.high}, scale, _mm512_mul_ps(scale, _mm512_set1_ps(-kBias))};
       keep_here(next);
@@ -101,8 +117,8 @@ KVSCOUT_VNNI_INLINE void each_group(const KeySource& source, int step, StepRows&
 
 // Adds group g to the logits of rows: of each four dot products and two fma. All rows take one step
 // before any takes the next, or the processor finds too few that do not wait for the one before (by
-// 10 to 15%).
-template <int kQueries>
+// 10 to 15%). kDown: the rows' scales are taken times kPlainDown.
+template <int kQueries, bool kDown = false>
 KVSCOUT_VNNI_INLINE void add_group(const QueryRow* q, int g, const KeyGroup& k,
                                    __m512 (&logit)[kQueries]) {
   __m512i sum[kQueries];
@@ -117,7 +133,9 @@ KVSCOUT_VNNI_INLINE void add_group(const QueryRow* q, int g, const KeyGroup& k,
   KVSCOUT_UNROLL
   for (int r = 0; r < kQueries; ++r) {
     const __m512 scaled = _mm512_fmadd_ps(_mm512_castsi512_ps(sum[r]), k.scale, k.offset);
-    logit[r] = _mm512_fmadd_ps(scaled, _mm512_set1_ps(q[r].scale[g]), logit[r]);
+    __m512 scale = _mm512_set1_ps(q[r].scale[g]);
+    if (kDown) scale = _mm512_mul_ps(scale, _mm512_set1_ps(kPlainDown));
+    logit[r] = _mm512_fmadd_ps(scaled, scale, logit[r]);
   }
 }
 

@@ -46,9 +46,13 @@ struct alignas(64) QueryVector {
 struct alignas(64) QueryRow {
   std::int8_t data[32][4];
   std::int32_t correction[8];  // and kBiasBits
-  float scale[8];
+  float scale[8];              // of a row for score_keys times kPlainUp
 };
 static_assert(sizeof(QueryRow) == 192 && sizeof(QueryRow) <= sizeof(QueryVector));
+
+// Scale bytes that are positive, normal numbers, shifted to where floats have their exponents and
+// highest fraction bits, are floats already, kPlainDown times as large.
+inline constexpr float kPlainUp = 0x1p120f, kPlainDown = 0x1p-120f;
 
 // 64 bytes of codes through a table: low and high nibbles. (vpermb looks at six bits of its index;
 // the table repeats every sixteen bytes.)

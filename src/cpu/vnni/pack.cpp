@@ -18,8 +18,8 @@ KVSCOUT_VNNI_INLINE void store_row(Nibbles n, void* out) {
                       _mm512_permutex2var_epi32(n.low, second, n.high));
 }
 
-// One row of queries; groups with a zero scale become zeros.
-KVSCOUT_VNNI_INLINE void unpack_query(const std::uint8_t* codes, std::uint64_t scales,
+// One row of queries, its scales times `up`; groups with a zero scale become zeros.
+KVSCOUT_VNNI_INLINE void unpack_query(const std::uint8_t* codes, std::uint64_t scales, float up,
                                       QueryRow& row) {
   Nibbles n = look_up(_mm512_loadu_si512(codes), table_of(kDoubled));
   const __m512i scale =
@@ -38,8 +38,9 @@ KVSCOUT_VNNI_INLINE void unpack_query(const std::uint8_t* codes, std::uint64_t s
                        _mm256_set1_epi32(kBiasBits));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(row.correction), correction);
   const __m256i magnitude = _mm512_cvtepi64_epi32(scale);
-  const __m256 value = _mm256_mul_ps(_mm256_castsi256_ps(_mm256_slli_epi32(magnitude, 20)),
-                                     _mm256_set1_ps(0x1p118f));
+  __m256 value = _mm256_mul_ps(_mm256_castsi256_ps(_mm256_slli_epi32(magnitude, 20)),
+                               _mm256_set1_ps(0x1p118f));
+  value = _mm256_mul_ps(value, _mm256_set1_ps(up));
   const __mmask8 nan = _mm256_cmpeq_epi32_mask(magnitude, _mm256_set1_epi32(nvfp4::kNanScale));
   _mm256_storeu_ps(row.scale, _mm256_mask_mov_ps(value, nan, _mm256_set1_ps(__builtin_nanf(""))));
 }
@@ -74,8 +75,9 @@ constexpr std::uint32_t code_of(std::uint8_t byte) {
 
 KVSCOUT_VNNI void pack_rows(const QuerySource& source, void* rows) {
   auto* row = static_cast<QueryRow*>(rows);
-  for (int lane = 0; lane < (source.repeated ? 1 : kRows); ++lane)
-    unpack_query(source.rows[lane], source.scales[lane], row[lane]);
+  if (source.repeated) return unpack_query(source.rows[0], source.scales[0], kPlainUp, *row);
+  for (int lane = 0; lane < kRows; ++lane)
+    unpack_query(source.rows[lane], source.scales[lane], 1, row[lane]);
 }
 
 KVSCOUT_VNNI void pack_vector(const QuerySource& source, void* vector) {
