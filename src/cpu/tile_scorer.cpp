@@ -80,6 +80,9 @@ TileScorer::~TileScorer() {
 void TileScorer::begin(const Tile& tile, const Span& span) {
   tile_ = tile;
   span_ = span;
+  least_seen_ = span.limit(tile.first, p_.requests.causal);
+  most_seen_ = span.limit(tile.first + tile.count - 1, p_.requests.causal);
+  next_ = {};
   by_keys_ = &first_ == &kernels_.nvfp4 && kernels_.score_keys &&
              tile.rows() <= kernels_.max_rows_of_score_keys;
   vectors_ = by_keys_ ? tile.rows() : (tile.rows() + kernels_.lanes - 1) / kernels_.lanes;
@@ -123,75 +126,71 @@ bool TileScorer::pack() {
   return true;
 }
 
-// Where the page of a block lies. False: no such page.
-bool TileScorer::find_page(std::int64_t block, const std::uint8_t** rows,
-                           const std::uint8_t** scales) const {
+TileScorer::Place TileScorer::place_of(std::int64_t block) const {
   const Keys& k = p_.k;
-  const Requests& r = p_.requests;
-  const std::int64_t page =
-      r.page_table[tile_.request * r.table_row_stride + block * r.table_column_stride];
-  if (page < 0 || page >= k.count) return false;
-  *rows = at(k.data, page * k.page_stride + tile_.kv * k.head_stride);
-  if (k.scale) *scales = k.scale + page * k.scale_page_stride + tile_.kv * scale_layout::kPageBytes;
-  return true;
+  if (block * kBlock >= span_.k_count) return {};
+  if (k.paged) {
+    const Requests& r = p_.requests;
+    const std::int64_t page =
+        r.page_table[tile_.request * r.table_row_stride + block * r.table_column_stride];
+    if (page < 0 || page >= k.count) return {block};
+    return {block, at(k.data, page * k.page_stride + tile_.kv * k.head_stride),
+            k.scale ? k.scale + page * k.scale_page_stride + tile_.kv * scale_layout::kPageBytes
+                    : nullptr};
+  }
+  const std::int64_t token = span_.k_begin + block * kBlock;
+  return {block, at(k.data, token * k.token_stride + tile_.kv * k.head_stride),
+          k.scale && k.heads == 1 && token % kBlock == 0 ? k.scale + scale_layout::row_128x4(token)
+                                                         : nullptr};
 }
 
-// Where the keys of a block lie; copies what the kernels cannot use in place. False: no such page.
-bool TileScorer::find_keys(std::int64_t block, KeySource* source) {
+// Flat keys that do not lie as the kernels need them: scales in page form, 128 readable rows.
+void TileScorer::copy_keys(std::int64_t first, KeySource* source) {
   const Keys& k = p_.k;
-  const std::int64_t first = block * kBlock;
-  source->type = k.type;
-  source->stride = k.token_stride;
-  source->count = static_cast<int>(std::min<std::int64_t>(kBlock, span_.k_count - first));
-  if (k.paged) return find_page(block, &source->rows, &source->scales);
-  const std::int64_t token = span_.k_begin + first;
-  source->rows = at(k.data, token * k.token_stride + tile_.kv * k.head_stride);
-  if (!k.scale) return true;
-  if (k.heads == 1 && token % kBlock == 0) {
-    source->scales = k.scale + scale_layout::row_128x4(token);
-  } else {
+  if (!source->scales) {
+    std::memset(scales_, 0, kScalesCopy);
     for (int j = 0; j < source->count; ++j) {
-      const std::uint8_t* s = k.scale + scale_layout::row_128x4((token + j) * k.heads + tile_.kv);
+      const std::int64_t row = (span_.k_begin + first + j) * k.heads + tile_.kv;
+      const std::uint8_t* s = k.scale + scale_layout::row_128x4(row);
       std::uint8_t* to = scales_ + scale_layout::row_128x4(j);
       std::memcpy(to, s, 4);
       std::memcpy(to + scale_layout::kSecondHalf, s + scale_layout::kSecondHalf, 4);
     }
-    for (int j = source->count; j < kBlock; ++j) {
-      std::memset(scales_ + scale_layout::row_128x4(j), 0, 4);
-      std::memset(scales_ + scale_layout::row_128x4(j) + scale_layout::kSecondHalf, 0, 4);
-    }
     source->scales = scales_;
   }
   if ((by_keys_ || route_->reads_all_rows) && source->count < kBlock) {
+    std::memset(codes_, 0, kCodesCopy);
     for (int j = 0; j < source->count; ++j)
       std::memcpy(codes_ + j * nvfp4::kRowBytes, source->rows + j * source->stride,
                   nvfp4::kRowBytes);
-    std::memset(codes_ + source->count * nvfp4::kRowBytes, 0,
-                static_cast<std::size_t>(kBlock - source->count) * nvfp4::kRowBytes);
     source->rows = codes_;
     source->stride = nvfp4::kRowBytes;
   }
+}
+
+// Where the keys of a block lie. False: no such page.
+bool TileScorer::find_keys(std::int64_t block, KeySource* source) {
+  const Keys& k = p_.k;
+  const Place place = next_.block == block ? next_ : place_of(block);
+  if (!place.rows) return false;
+  const std::int64_t first = block * kBlock;
+  source->type = k.type;
+  source->stride = k.token_stride;
+  source->count = static_cast<int>(std::min<std::int64_t>(kBlock, span_.k_count - first));
+  source->rows = place.rows;
+  source->scales = place.scales;
+  if (!k.scale) return true;
+  if (!k.paged && (!place.scales || source->count < kBlock)) copy_keys(first, source);
+  if (route_ == &kernels_.floats) return true;
+  // The hardware does not see the next page coming, nor four runs of keys at a time.
+  next_ = place_of(block + p_.block_step);
+  if (next_.scales) source->next_rows = next_.rows, source->next_scales = next_.scales;
   return true;
 }
 
-// The hardware does not see the next page coming, nor four runs of keys at a time.
-void TileScorer::find_next(std::int64_t block, KeySource* source) const {
-  const Keys& k = p_.k;
-  const std::int64_t next = block + p_.block_step;
-  if (next * kBlock >= span_.k_count) return;
-  if (k.paged) {
-    find_page(next, &source->next_rows, &source->next_scales);
-  } else if (k.heads == 1 && (span_.k_begin + next * kBlock) % kBlock == 0) {
-    const std::int64_t token = span_.k_begin + next * kBlock;
-    source->next_rows = at(k.data, token * k.token_stride + tile_.kv * k.head_stride);
-    source->next_scales = k.scale + scale_layout::row_128x4(token);
-  }
-}
-
-// Keys of the block that each row sees; null where all rows see all 128.
+// Keys of the block that each row sees.
 const std::int32_t* TileScorer::visible_keys(std::int64_t first_key) {
   const bool causal = p_.requests.causal;
-  if (span_.limit(tile_.first, causal) - first_key >= kBlock) return nullptr;
   const auto keys_of = [&](int i) {
     const std::int64_t limit = span_.limit(tile_.first + i, causal);
     return static_cast<std::int32_t>(clamp(limit - first_key, 0, kBlock));
@@ -209,11 +208,11 @@ const std::int32_t* TileScorer::visible_keys(std::int64_t first_key) {
 
 const float* TileScorer::score(std::int64_t block) {
   const std::int64_t first_key = block * kBlock;
-  if (span_.limit(tile_.first + tile_.count - 1, p_.requests.causal) <= first_key) return nullptr;
+  if (most_seen_ <= first_key) return nullptr;
   KeySource source;
   if (!find_keys(block, &source)) return nullptr;
-  if (p_.k.scale && route_ != &kernels_.floats) find_next(block, &source);
-  const std::int32_t* visible = visible_keys(first_key);
+  const std::int32_t* visible =
+      first_key + kBlock <= least_seen_ ? nullptr : visible_keys(first_key);
   if (by_keys_) {
     kernels_.score_keys(queries_, vectors_, source, visible, best_);
   } else {

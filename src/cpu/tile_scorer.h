@@ -42,9 +42,15 @@ class TileScorer {
  private:
   bool pack();
   void take_floats();
-  bool find_page(std::int64_t block, const std::uint8_t** rows, const std::uint8_t** scales) const;
+  // Where a block of keys lies. No rows: there is no such page, or no such block; no scales: they
+  // do not lie together.
+  struct Place {
+    std::int64_t block = -1;
+    const std::uint8_t *rows = nullptr, *scales = nullptr;
+  };
+  Place place_of(std::int64_t block) const;
   bool find_keys(std::int64_t block, KeySource* source);
-  void find_next(std::int64_t block, KeySource* source) const;
+  void copy_keys(std::int64_t first, KeySource* source);
   const std::int32_t* visible_keys(std::int64_t first_key);
 
   const ScoreProblem& p_;
@@ -54,8 +60,10 @@ class TileScorer {
   const Route* entered_ = nullptr;
   Tile tile_;
   Span span_;
+  std::int64_t least_seen_ = 0, most_seen_ = 0;  // keys that the first and the last query see
   bool by_keys_ = false;
   int vectors_ = 0;
+  Place next_;  // of the block after the last one
   std::byte *queries_, *block_;
   std::uint8_t *codes_, *scales_;  // copies of keys that do not lie as the kernels need them
   std::int32_t* visible_;
