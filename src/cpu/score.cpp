@@ -18,77 +18,88 @@ constexpr std::int64_t kColumnsAhead = 4;  // whose output is asked for while ot
 
 std::size_t aligned(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
-// The output of one tile in one column.
-struct Target {
-  const ScoreProblem& p;
-  const Kernels& kernels;
-  float global;
-  // Whether -inf beyond the keys goes around the cache: of results that a second-level cache does
-  // not hold it leaves that before anybody reads it. (Causal 8192 x 8192 x 4 heads, half of whose
-  // 8 MB is -inf, took 3% longer.)
-  bool tails_go_around =
-      double(p.out_heads()) * double(p.max_k_tiles) * double(p.q.tokens) * sizeof(float) > 1 << 20;
-
-  float* row(std::int64_t head, std::int64_t column, std::int64_t token) const {
-    return p.out.data + head * p.out.head_stride + column * p.out.tile_stride +
-           token * p.out.token_stride;
+// Where the results of a tile lie, one a head and query or one a query, column by column. (A few
+// rows' block of keys takes no longer than 2000 instructions would, so these should be few.)
+class TileOutput {
+ public:
+  TileOutput(const ScoreProblem& p, const Tile& t, const Span& s, float global)
+      : global_(global),
+        heads_(t.heads),
+        results_(p.reduce == Reduce::none ? t.heads : 1),
+        count_(t.count),
+        head_stride_(p.out.head_stride),
+        tile_stride_(p.out.tile_stride),
+        token_stride_(p.out.token_stride) {
+    const std::int64_t head = p.reduce == Reduce::none  ? t.head
+                              : p.reduce == Reduce::all ? 0
+                                                        : t.kv;
+    first_ = p.out.data + head * head_stride_ + (s.q_begin + t.first) * token_stride_;
   }
-  std::int64_t out_head(const Tile& t) const {
-    return p.reduce == Reduce::none ? t.head : p.reduce == Reduce::all ? 0 : t.kv;
-  }
 
-  void fill(const Tile& t, const Span& s, std::int64_t column, bool around = false) const {
-    const int heads = p.reduce == Reduce::none ? t.heads : 1;
-    for (int h = 0; h < heads; ++h) {
-      float* to = row(out_head(t) + h, column, s.q_begin + t.first);
-      if (p.out.token_stride == 1 && around)
-        kernels.fill_around(to, t.count, kLowest);
-      else if (p.out.token_stride == 1)
-        std::fill_n(to, t.count, kLowest);
+  // `around`: of these kernels, to go around the cache.
+  void fill(std::int64_t column, const Kernels* around = nullptr) const {
+    float* to = first_ + column * tile_stride_;
+    for (int h = 0; h < results_; ++h, to += head_stride_) {
+      if (token_stride_ == 1 && around)
+        around->fill_around(to, count_, kLowest);
+      else if (token_stride_ == 1)
+        std::fill_n(to, count_, kLowest);
       else
-        for (int i = 0; i < t.count; ++i) to[i * p.out.token_stride] = kLowest;
+        for (int i = 0; i < count_; ++i) to[i * token_stride_] = kLowest;
     }
   }
 
   // Asks for what `fill` or `write` will store to: they would wait for memory, a line at a time.
-  void prefetch(const Tile& t, const Span& s, std::int64_t column) const {
-    if (p.out.token_stride != 1) return;
-    const int heads = p.reduce == Reduce::none ? t.heads : 1;
-    for (int h = 0; h < heads; ++h) {
-      const float* to = row(out_head(t) + h, column, s.q_begin + t.first);
-      for (int i = 0; i < t.count; i += 16) __builtin_prefetch(to + i, 1);
-    }
+  void prefetch(std::int64_t column) const {
+    if (token_stride_ != 1) return;
+    const float* to = first_ + column * tile_stride_;
+    for (int h = 0; h < results_; ++h, to += head_stride_)
+      for (int i = 0; i < count_; i += 16) __builtin_prefetch(to + i, 1);
   }
 
-  float scaled(float maximum) const { return maximum == kLowest ? maximum : global * maximum; }
-
   // One result a head and query.
-  void write(const Tile& t, const Span& s, std::int64_t column, const float* best, int step) const {
-    for (int h = 0; h < t.heads; ++h) {
-      float* to = row(t.head + h, column, s.q_begin + t.first);
-      const float* from = best + static_cast<std::int64_t>(h) * t.count * step;
-      if (p.out.token_stride == 1 && step == 1 && global > 0) {
-        for (int i = 0; i < t.count; ++i) to[i] = global * from[i];  // -inf stays -inf
+  void write(std::int64_t column, const float* best, int step) const {
+    float* to = first_ + column * tile_stride_;
+    for (int h = 0; h < heads_; ++h, to += head_stride_, best += count_ * step) {
+      if (!(global_ > 0)) {
+        for (int i = 0; i < count_; ++i) to[i * token_stride_] = scaled(best[i * step]);
+      } else if (token_stride_ == 1 && step == 1) {
+        for (int i = 0; i < count_; ++i) to[i] = global_ * best[i];  // -inf stays -inf
       } else {
-        for (int i = 0; i < t.count; ++i) to[i * p.out.token_stride] = scaled(from[i * step]);
+        for (int i = 0; i < count_; ++i) to[i * token_stride_] = global_ * best[i * step];
       }
     }
   }
 
   // One result a query, the maximum over the heads of all passes: unscaled until the last one.
-  void merge(const Tile& t, const Span& s, std::int64_t column, const float* best, int step,
-             bool first, bool last) const {
-    float* to = row(out_head(t), column, s.q_begin + t.first);
-    for (int i = 0; i < t.count; ++i) {
-      float m = first ? kLowest : to[i * p.out.token_stride];
-      for (int h = 0; best && h < t.heads; ++h) {
-        const float x = best[(static_cast<std::int64_t>(h) * t.count + i) * step];
+  void merge(std::int64_t column, const float* best, int step, bool first, bool last) const {
+    float* to = first_ + column * tile_stride_;
+    for (int i = 0; i < count_; ++i) {
+      float m = first ? kLowest : to[i * token_stride_];
+      for (int h = 0; best && h < heads_; ++h) {
+        const float x = best[(static_cast<std::int64_t>(h) * count_ + i) * step];
         m = x > m ? x : m;
       }
-      to[i * p.out.token_stride] = last ? scaled(m) : m;
+      to[i * token_stride_] = last ? scaled(m) : m;
     }
   }
+
+ private:
+  float scaled(float maximum) const { return maximum == kLowest ? maximum : global_ * maximum; }
+
+  float* first_;  // of column 0
+  float global_;
+  int heads_, results_, count_;
+  std::int64_t head_stride_, tile_stride_, token_stride_;
 };
+
+// Whether -inf beyond the keys goes around the cache: of results that a second-level cache does not
+// hold it leaves that before anybody reads it. (Causal 8192 x 8192 x 4 heads, half of whose 8 MB is
+// -inf, took 3% longer.)
+bool tails_go_around(const ScoreProblem& p) {
+  return double(p.out_heads()) * double(p.max_k_tiles) * double(p.q.tokens) * sizeof(float) >
+         1 << 20;
+}
 
 struct Workspace {
   std::size_t tiles, scratch;  // bytes of the list of tiles; of one worker
@@ -114,13 +125,16 @@ void score(const ScoreProblem& p, const Launch& l) {
   const Workspace w = workspace_of(p, l, plan);
   auto* memory = static_cast<std::byte*>(l.workspace);
   const TileList tiles(p, plan.queries, memory);
-  const Target target{p, kernels, value_of(p.q_global) * value_of(p.k_global)};
+  const float global = value_of(p.q_global) * value_of(p.k_global);
+  const Kernels* around = tails_go_around(p) ? &kernels : nullptr;
 
   for_unanswered(p, [&](std::int64_t first, std::int64_t last) {
     if (first >= last) return;
     for (std::int64_t h = 0; h < p.out_heads(); ++h)
       for (std::int64_t n = 0; n < p.max_k_tiles; ++n)
-        for (std::int64_t i = first; i < last; ++i) *target.row(h, n, i) = kLowest;
+        for (std::int64_t i = first; i < last; ++i)
+          p.out.data[h * p.out.head_stride + n * p.out.tile_stride + i * p.out.token_stride] =
+              kLowest;
   });
 
   const std::int64_t tasks = tiles.count() * plan.head_tasks * plan.runs;
@@ -135,28 +149,28 @@ void score(const ScoreProblem& p, const Launch& l) {
         clamp(columns_below(limit, p.block_start, p.block_step, p.max_k_tiles), begin, end);
 
     set_heads(p, plan, head_task, 0, &tile);
+    const TileOutput all(p, tile, span, global);
     for (std::int64_t n = seen; n < end; ++n) {
-      if (!target.tails_go_around && n + kColumnsAhead < end)
-        target.prefetch(tile, span, n + kColumnsAhead);
-      target.fill(tile, span, n, target.tails_go_around);
+      if (!around && n + kColumnsAhead < end) all.prefetch(n + kColumnsAhead);
+      all.fill(n, around);
     }
-    if (target.tails_go_around) hwy::FlushStream();
+    if (around) hwy::FlushStream();
     if (seen == begin) return;
     TileScorer scorer(p, kernels, memory + w.tiles + w.scratch * static_cast<std::size_t>(worker),
                       plan.rows());
     for (int pass = 0; pass < plan.passes; ++pass) {
       set_heads(p, plan, head_task, pass, &tile);
       scorer.begin(tile, span);
+      const TileOutput out(p, tile, span, global);
       for (std::int64_t n = begin; n < seen; ++n) {
-        target.prefetch(tile, span, n);
+        out.prefetch(n);
         const float* best = scorer.score(p.block_start + n * p.block_step);
         if (p.reduce != Reduce::none)
-          target.merge(tile, span, n, best, scorer.place_step(), pass == 0,
-                       pass == plan.passes - 1);
+          out.merge(n, best, scorer.place_step(), pass == 0, pass == plan.passes - 1);
         else if (best)
-          target.write(tile, span, n, best, scorer.place_step());
+          out.write(n, best, scorer.place_step());
         else
-          target.fill(tile, span, n);
+          out.fill(n);
       }
     }
   });
