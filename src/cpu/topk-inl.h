@@ -205,9 +205,8 @@ void mark(const float* strip, int columns, const float* floors, std::uint8_t* bi
   alignas(64) float twice[16];
   for (int i = 0; i < 16; ++i) twice[i] = floors[i % 8];
   const VF low = hn::Load(df, twice), high = hn::Load(df, twice + 8 - kTopkLanes);
-  for (int c = 0; c < columns; c += kVectorColumns) {
+  const auto mark_vector = [&](int c) HWY_ATTR {
     const float* x = strip + 8 * c;
-    if (c % 64 == 0) copy_some(copy);
     std::uint8_t mask[16];
     hn::StoreMaskBits(df, hn::Ge(hn::LoadU(df, x), low), mask);
     if constexpr (kTopkLanes == 4) {
@@ -215,10 +214,18 @@ void mark(const float* strip, int columns, const float* floors, std::uint8_t* bi
       mask[0] = static_cast<std::uint8_t>((mask[0] & 15) | mask[8] << 4);
     }
     std::memcpy(byte_of_column + c, mask, kVectorColumns);
+  };
+  int c = 0;
+  for (; c + 64 <= columns; c += 64) {
+    copy_some(copy);
+    HWY_UNROLL(16)
+    for (int i = 0; i < 64; i += kVectorColumns) mark_vector(c + i);
   }
+  if (c < columns) copy_some(copy);
+  for (; c < columns; c += kVectorColumns) mark_vector(c);
   const int padded = (columns + 63) / 64 * 64;
-  for (int c = columns; c < padded; ++c) byte_of_column[c] = 0;
-  for (int c = 0; c < padded; c += kBytes) {
+  for (c = columns; c < padded; ++c) byte_of_column[c] = 0;
+  for (c = 0; c < padded; c += kBytes) {
     const auto x = hn::Load(d8, byte_of_column + c);
     for (int r = 0; r < 8; ++r) {
       std::uint8_t mask[8];
