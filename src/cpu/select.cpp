@@ -84,6 +84,8 @@ class Selector {
   void start(const Piece& x) {
     for (int i = 0; i < x.tokens; ++i) rows_.ranges()[i] = row_range(p_.rule, valid(x.first + i));
     rows_.start(x.tokens);
+    for (int i = 0; i < x.tokens; ++i)  // or `store` waits for one line after the other
+      __builtin_prefetch(ids_ + (x.first + i) * p_.out.token_stride, 1);
   }
   void store(const Piece& x) {
     for (int i = 0; i < x.tokens; ++i)

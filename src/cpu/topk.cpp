@@ -161,7 +161,16 @@ void RowTopk::add(float* strip, std::int64_t octet_stride, std::int64_t first, i
 void RowTopk::store(int row, std::int32_t* out, std::int64_t step, float* scores,
                     std::int64_t score_step) const {
   const RowRange& range = ranges_[row];
-  const float* forced = forced_scores_ + static_cast<std::int64_t>(row) * kept_;
+  const std::int64_t base = static_cast<std::int64_t>(row) * kept_;
+  if (step == 1 && !scores) {  // most calls
+    std::int32_t* next = out;
+    for (std::int64_t t = 0; t < range.begin; ++t) *next++ = static_cast<std::int32_t>(t);
+    next = std::copy_n(ids_ + base, counts_[row], next);
+    for (std::int64_t t = range.end; t < range.n; ++t) *next++ = static_cast<std::int32_t>(t);
+    std::fill(next, out + rule_.topk, -1);
+    return;
+  }
+  const float* forced = forced_scores_ + base;
   int rank = 0;
   const auto put = [&](std::int64_t id, float score) {
     out[rank * step] = static_cast<std::int32_t>(id);
@@ -169,7 +178,6 @@ void RowTopk::store(int row, std::int32_t* out, std::int64_t step, float* scores
     ++rank;
   };
   for (std::int64_t t = 0; t < range.begin; ++t) put(t, forced[t]);
-  const std::int64_t base = static_cast<std::int64_t>(row) * kept_;
   for (int i = 0; i < counts_[row]; ++i) put(ids_[base + i], scores_[base + i]);
   for (std::int64_t t = range.end; t < range.n; ++t) put(t, forced[range.begin + t - range.end]);
   while (rank < rule_.topk) put(-1, kLowest);
