@@ -67,9 +67,8 @@ IndexPlan plan_index(const IndexProblem& ip, int threads) {
   plan.candidate_bytes =
       plan.splits > 1 ? aligned(static_cast<std::size_t>(rows) * plan.row_bytes) : 0;
   plan.scorer_bytes = aligned(TileScorer::scratch_bytes(p, plan.score.rows()));
-  constexpr std::size_t kMore = 8;  // room for one more column (OctetChoice)
   plan.strip_bytes =
-      aligned((static_cast<std::size_t>(plan.stride()) * plan.strip() + kMore) * sizeof(float));
+      aligned(static_cast<std::size_t>(plan.stride()) * plan.strip() * sizeof(float));
   plan.scratch_bytes =
       plan.scorer_bytes + plan.strip_bytes + aligned(RowTopk::bytes(plan.rows, ip.rule.topk));
   const auto most_workers =

@@ -76,8 +76,9 @@ struct ColumnCopy {
 // of a strip: the best room[row] of both remain, equal scores in favour of lower ids. No NaN or
 // -inf.
 struct OctetChoice {
-  const float* strip;        // [column*8 + row], with room for one more column
+  const float* strip;        // [column*8 + row]
   const std::uint8_t* bits;  // as `mark` leaves them
+  int (*list_marks)(const std::uint8_t*, int, std::int32_t*);
   int columns;
   std::int32_t first;  // id of column 0
   const std::int32_t* room;
@@ -90,6 +91,7 @@ struct OctetChoice {
 
 inline constexpr int kMostKept = 64;         // room of a row, at most
 inline constexpr int kMostCandidates = 256;  // that `choose` deals with
+inline constexpr int kMoreListed = 16;
 
 struct Kernels {
   const char* name;
@@ -118,6 +120,9 @@ struct Kernels {
   // `columns`, to a multiple of 64, are 0.
   void (*mark)(const float* strip, int columns, const float* floors, std::uint8_t* bits,
                ColumnCopy&) = nullptr;
+  // The columns whose bits are set in one row's, ascending, then kMoreListed zeros; returns how
+  // many they are. The list has room for 2*kMoreListed more.
+  int (*list_marks)(const std::uint8_t* bits, int columns, std::int32_t* list) = nullptr;
   // Chooses in those of the eight rows whose bit of `rows` is set; k is the largest room. Returns
   // the rows that have more than kMostCandidates candidates, untouched.
   unsigned (*choose)(const OctetChoice&, int k, unsigned rows) = nullptr;

@@ -62,6 +62,7 @@ const Kernels& table() {
       .copy_columns = copy_columns,
       .floor_of = floor_of,
       .mark = mark,
+      .list_marks = list_marks,
       .choose = choose,
   };
   return kernels;

@@ -10,6 +10,7 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -242,42 +243,83 @@ HWY_INLINE std::uint64_t marks_of(const OctetChoice& c, int row, int c0) {
   return word;
 }
 
-// Candidates of a row, kept ones first, in the order of their ids.
-struct Candidates {
-  int count = 0;
-  float scores[kMostCandidates + 16];
-  std::int32_t ids[kMostCandidates + 16];
-};
-
-// Where a row's candidates go; sorted[8 * i] takes the i-th, too.
-HWY_INLINE void gather(const OctetChoice& c, int row, Candidates& out, float* sorted) {
-  const float* kept = c.scores + row * c.stride;
-  const std::int32_t* kept_ids = c.ids + row * c.stride;
-  std::size_t n = static_cast<std::size_t>(c.counts[row]);
-  for (std::size_t i = 0; i < n; ++i) {
-    out.scores[i] = sorted[8 * i] = kept[i];
-    out.ids[i] = kept_ids[i];
-  }
-  // Branches that depend on scores would be mispredicted every other time; so every word gives four
-  // candidates, of which as many count as it has bits. Past the last bit that is the column after
-  // the word's.
-  const float* from = c.strip + row;
-  std::int32_t first = c.first;
-  for (int c0 = 0; c0 < c.columns; c0 += 64, from += 8 * 64, first += 64) {
-    std::uint64_t word = marks_of(c, row, c0);
-    const auto marked = static_cast<std::size_t>(std::popcount(word));
-    const auto take = [&](std::size_t i) {
-      const int column = std::countr_zero(word);
-      out.scores[n + i] = sorted[8 * (n + i)] = from[8 * static_cast<std::size_t>(column)];
-      out.ids[n + i] = first + column;
+// Branches that depend on scores would be mispredicted every other time; so every word gives four
+// columns, of which as many count as it has bits. Past the last bit that is the column after the
+// word's.
+int list_marks(const std::uint8_t* bits, int columns, std::int32_t* list) {
+  std::int32_t* next = list;
+  for (int c0 = 0; c0 < columns; c0 += 64) {
+    std::uint64_t word;
+    std::memcpy(&word, bits + c0 / 8, 8);
+    const int marked = std::popcount(word);
+    const auto take = [&](int i) {
+      next[i] = c0 + std::countr_zero(word);
       word &= word - 1;
     };
     take(0), take(1), take(2), take(3);
-    for (std::size_t i = 4; i < marked; ++i) take(i);
-    n += marked;
+    for (int i = 4; i < marked; ++i) take(i);
+    next += marked;
   }
-  for (std::size_t i = 0; i < 4; ++i) sorted[8 * (n + i)] = -std::numeric_limits<float>::infinity();
-  out.count = static_cast<int>(n);
+  for (int i = 0; i < kMoreListed; ++i) next[i] = 0;
+  return static_cast<int>(next - list);
+}
+
+// Candidates of a row, kept ones first, in the order of their ids.
+struct Candidates {
+  int count = 0;
+  float scores[kMostCandidates + 2 * kMoreListed];
+  std::int32_t ids[kMostCandidates + 2 * kMoreListed];
+};
+
+// A row's candidates; behind them, to a multiple of `batch`, -inf.
+HWY_INLINE void gather(const OctetChoice& c, int row, int batch, Candidates& out) {
+  const DF df;
+  const int kept = c.counts[row];
+  std::copy_n(c.scores + row * c.stride, kept, out.scores);
+  std::copy_n(c.ids + row * c.stride, kept, out.ids);
+  float* scores = out.scores + kept;
+  std::int32_t* ids = out.ids + kept;
+  const int listed = c.list_marks(c.bits + row * (kMarkColumns / 8), c.columns, ids);
+  const float* strip = c.strip + row;
+  for (int i = 0; i < listed; i += 4)  // (instructions that gather take longer)
+    for (int j = i; j < i + 4; ++j) {
+      scores[j] = strip[8 * static_cast<std::ptrdiff_t>(ids[j])];
+      ids[j] += c.first;
+    }
+  out.count = kept + listed;
+  for (int i = out.count; i < (out.count + batch - 1) / batch * batch; i += kLanes)
+    hn::StoreU(hn::Set(df, -std::numeric_limits<float>::infinity()), df, out.scores + i);
+}
+
+// Entries 0 .. k-1 of eight rows, rows side by side.
+template <int k>
+HWY_INLINE void load_turned(const float* const* rows, V8Rows* out) {
+  const D8Rows d;
+  const hn::Repartition<std::uint64_t, D8Rows> d64;
+  for (int i = 0; i < k; i += kTopkLanes) {
+    V8Rows quarter[2][4];  // entries i .. i+3 (and, in a second block, i+4 ..) of four rows
+    for (int four = 0; four < kTopkLanes / 4; ++four) {
+      const float* const* r = rows + 4 * four;
+      const V8Rows r0 = hn::LoadU(d, r[0] + i), r1 = hn::LoadU(d, r[1] + i);
+      const V8Rows r2 = hn::LoadU(d, r[2] + i), r3 = hn::LoadU(d, r[3] + i);
+      const auto a = hn::BitCast(d64, hn::InterleaveLower(d, r0, r1));
+      const auto b = hn::BitCast(d64, hn::InterleaveLower(d, r2, r3));
+      const auto e = hn::BitCast(d64, hn::InterleaveUpper(d, r0, r1));
+      const auto f = hn::BitCast(d64, hn::InterleaveUpper(d, r2, r3));
+      quarter[four][0] = hn::BitCast(d, hn::InterleaveLower(d64, a, b));
+      quarter[four][1] = hn::BitCast(d, hn::InterleaveUpper(d64, a, b));
+      quarter[four][2] = hn::BitCast(d, hn::InterleaveLower(d64, e, f));
+      quarter[four][3] = hn::BitCast(d, hn::InterleaveUpper(d64, e, f));
+    }
+    for (int j = 0; j < 4; ++j) {
+      if constexpr (kTopkLanes == 8) {
+        out[i + j] = hn::ConcatLowerLower(d, quarter[1][j], quarter[0][j]);
+        out[i + 4 + j] = hn::ConcatUpperUpper(d, quarter[1][j], quarter[0][j]);
+      } else {
+        out[i + j] = quarter[0][j];
+      }
+    }
+  }
 }
 
 // The candidates that reach the threshold; of equal ones the first, where they are more than
@@ -319,7 +361,6 @@ HWY_INLINE void keep(const OctetChoice& c, int row, const Candidates& from, floa
 
 template <int k>
 HWY_NOINLINE unsigned choose_of_octet(const OctetChoice& c, unsigned rows) {
-  const D8Rows d;
   unsigned left = 0, changed = 0;
   int most = 0;
   for (int r = 0; r < 8; ++r) {
@@ -333,20 +374,27 @@ HWY_NOINLINE unsigned choose_of_octet(const OctetChoice& c, unsigned rows) {
       changed |= 1u << r, most = count > most ? count : most;
   }
   if (!changed) return left;
-  Candidates rows_candidates[8];
-  alignas(64) float sorted[8 * (kMostCandidates + 64)];
+  Candidates candidates[8];
   const int batches = (most + k - 1) / k;
-  const V8Rows lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
-  for (int i = 0; i < batches * k * 8; i += kTopkLanes) hn::Store(lowest, d, sorted + i);
+  float nothing[k];
+  std::fill_n(nothing, k, -std::numeric_limits<float>::infinity());
   for (int r = 0; r < 8; ++r) {
     if (!(changed >> r & 1)) continue;
     copy_some(*c.copy);
-    gather(c, r, rows_candidates[r], sorted + r);
+    gather(c, r, k, candidates[r]);
   }
+  alignas(64) float sorted[8 * k];
   for (int r = 0; r < 8; r += kTopkLanes) {
+    const D8Rows d;
     V8Rows best[k], x[k];
     for (int b = 0; b < batches; ++b) {
-      for (int i = 0; i < k; ++i) x[i] = hn::Load(d, sorted + 8 * (b * k + i) + r);
+      const float* from[kTopkLanes];
+      for (int i = 0; i < kTopkLanes; ++i) {
+        const Candidates& of_row = candidates[r + i];
+        const bool more = (changed >> (r + i) & 1) && b * k < of_row.count;
+        from[i] = more ? of_row.scores + b * k : nothing;
+      }
+      load_turned<k>(from, x);
       sort<k>(x);
       if (b == 0) {
         for (int i = 0; i < k; ++i) best[i] = x[i];
@@ -360,7 +408,7 @@ HWY_NOINLINE unsigned choose_of_octet(const OctetChoice& c, unsigned rows) {
   for (int r = 0; r < 8; ++r) {
     if (!(changed >> r & 1)) continue;
     copy_some(*c.copy);
-    keep(c, r, rows_candidates[r], sorted[8 * (c.room[r] - 1) + r]);
+    keep(c, r, candidates[r], sorted[8 * (c.room[r] - 1) + r]);
   }
   return left;
 }

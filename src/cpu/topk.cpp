@@ -149,9 +149,10 @@ void RowTopk::add(float* strip, std::int64_t octet_stride, std::int64_t first, i
       marked |= static_cast<unsigned>(!plain[i]) << i;
     }
     const std::int64_t at = static_cast<std::int64_t>(r0) * kept_;
-    const OctetChoice choice = {octet, bits[0],      columns,   static_cast<std::int32_t>(first),
-                                rooms, scores_ + at, ids_ + at, counts_ + r0,
-                                kept_, &copy};
+    const OctetChoice choice = {
+        octet, bits[0],      kernels_.list_marks, columns,      static_cast<std::int32_t>(first),
+        rooms, scores_ + at, ids_ + at,           counts_ + r0, kept_,
+        &copy};
     const unsigned left = kernels_.choose(choice, room, marked);
     for (int i = 0; i < rows; ++i)
       if (plain[i] || left >> i & 1) add_plainly(r0 + i, octet + i, first, columns);

@@ -107,6 +107,9 @@ Route block_route();
 void score_keys(const void* tile, int rows, const KeySource& source, const std::int32_t* visible,
                 float* best);
 
+// marks.cpp
+int list_marks(const std::uint8_t* bits, int columns, std::int32_t* list);
+
 // 32 bytes each of a row and the next one.
 KVSCOUT_VNNI_INLINE __m512i halves_of_rows(const std::uint8_t* row, std::int64_t stride) {
   const __m256i next = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(row + stride));

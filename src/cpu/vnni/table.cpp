@@ -14,6 +14,7 @@ Kernels kernels_of(const Kernels& avx512, const char* name, const Route& route) 
   k.score_keys = vnni::score_keys;
   k.row_bytes = sizeof(vnni::QueryRow);
   k.max_rows_of_score_keys = vnni::kMostFewRows;
+  if (__builtin_cpu_supports("avx512vbmi2")) k.list_marks = vnni::list_marks;
   return k;
 }
 
