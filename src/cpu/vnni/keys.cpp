@@ -83,16 +83,11 @@ constexpr Score kScore[] = {score_up_to<1, kPlain>, score_up_to<2, kPlain>, scor
 
 KVSCOUT_VNNI void score_keys(const void* tile, int rows, const KeySource& source,
                              const std::int32_t* visible, float* best) {
-  const auto* q = static_cast<const QueryRow*>(tile);
   const Score* score = all_plain(source.scales) ? kScore<true> : kScore<false>;
-  while (rows > 0) {
-    const int some = rows < kMostFewRows ? rows : kMostFewRows;
-    score[some <= 2 ? some - 1 : some <= 4 ? 2 : some <= 8 ? 3 : 4](q, some, source, visible, best);
-    q += some;
-    if (visible) visible += some * kRows;
-    best += some * kRows;
-    rows -= some;
-  }
+  score[rows <= 2   ? rows - 1
+        : rows <= 4 ? 2
+        : rows <= 8 ? 3
+                    : 4](static_cast<const QueryRow*>(tile), rows, source, visible, best);
 }
 
 }  // namespace kvscout::cpu::vnni

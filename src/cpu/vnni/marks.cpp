@@ -1,5 +1,5 @@
-// Columns of set bits, for selections: an instruction that moves chosen bytes together (VBMI2, which
-// all CPUs with this folder's instructions have) takes 64 bits at a time, without branches.
+// Columns of set bits, for selections: an instruction that moves chosen bytes together (VBMI2,
+// which all CPUs with this folder's instructions have) takes 64 bits at a time, without branches.
 #if defined(__x86_64__)
 
 #include <array>
