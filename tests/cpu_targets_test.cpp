@@ -351,6 +351,67 @@ TEST(CpuTargets, Index) {
   }
 }
 
+// With two threads columns are split, and what the splits leave is merged, a strip of it at a time.
+// Keys are few, so that scores tie; one thread needs no splits.
+TEST(CpuTargets, IndexOfLongContexts) {
+  for (int seed = 0; seed < kProblems / 10; ++seed) {
+    Random r{std::mt19937_64(static_cast<std::uint64_t>(seed) + 6000)};
+    const std::int64_t tokens = r.between(1, 3), heads = r.between(1, 12);
+    const std::int64_t keys = r.between(128 * 128, 128 * 700);
+    const std::size_t different = static_cast<std::size_t>(r.between(1, 200));
+    std::vector<std::uint8_t> q(static_cast<std::size_t>(tokens * heads) * 64),
+        some(different * 64);
+    std::vector<std::uint8_t> k(static_cast<std::size_t>(keys) * 64);
+    fill(r, q, DType::u8, false), fill(r, some, DType::u8, false);
+    for (std::size_t j = 0; j < k.size(); j += 64)
+      std::copy_n(&some[static_cast<std::size_t>(r.below(std::ssize(some) / 64)) * 64], 64, &k[j]);
+    const auto scales = [](std::int64_t rows) {
+      return std::vector<std::uint8_t>(
+          static_cast<std::size_t>(scale_layout::bytes(SfLayout::layout_128x4, rows, 8)), 0x38);
+    };
+    std::vector<std::uint8_t> q_scale = scales(tokens * heads), k_scale = scales(keys);
+    const bool wild = r.one_in(2);
+    for (std::int64_t i = 0; wild && i < 50; ++i)
+      k_scale[static_cast<std::size_t>(r.below(std::ssize(k_scale)))] =
+          static_cast<std::uint8_t>(r.one_in(2) ? 0x7F : 0x7E);
+    std::vector<std::int32_t> cu_q{0, static_cast<std::int32_t>(tokens)};
+    std::vector<std::int32_t> cu_k{0, static_cast<std::int32_t>(keys)};
+    IndexArgs a;
+    a.score.q_fp4 = Tensor(q.data(), DType::u8, {tokens, heads, 64});
+    a.score.k_fp4 = Tensor(k.data(), DType::u8, {keys, 1, 64});
+    a.score.q_scale = Tensor(q_scale.data(), DType::u8, {std::ssize(q_scale)});
+    a.score.k_scale = Tensor(k_scale.data(), DType::u8, {std::ssize(k_scale)});
+    a.score.q_global_scale.value = a.score.k_global_scale.value = 1;
+    a.score.cu_seqlens_q = Tensor(cu_q.data(), DType::i32, {2});
+    a.score.cu_seqlens_k = Tensor(cu_k.data(), DType::i32, {2});
+    a.score.max_seqlen_q = tokens;
+    a.score.max_k_tiles = (keys + 127) / 128 + r.below(100);
+    a.topk = static_cast<int>(r.one_in(2) ? r.between(33, 64) : r.between(1, 16));
+    a.force_begin_blocks = static_cast<int>(r.one_in(2) ? 0 : r.between(0, a.topk / 2));
+    a.force_end_blocks = static_cast<int>(r.between(0, a.topk - a.force_begin_blocks));
+    const auto size = static_cast<std::size_t>(tokens * heads * a.topk);
+    std::vector<std::int32_t> ids[2];
+    std::vector<float> scores[2];
+    for (const cpu::Kernels* kernels : cpu::available_kernels()) {
+      const std::string target = kernels->name;
+      for (int threads = 1; threads <= 2; ++threads) {
+        auto& to = ids[threads - 1];
+        auto& to_scores = scores[threads - 1];
+        to.assign(size, 77), to_scores.assign(size, 77);
+        a.output = Tensor(to.data(), DType::i32, {tokens, heads, a.topk});
+        a.scores = Tensor(to_scores.data(), DType::f32, {tokens, heads, a.topk});
+        std::vector<std::uint8_t> workspace;
+        Options o = with(target, workspace, 0, threads);
+        o = with(target, workspace, msa_index_select_fp4_workspace(a, o), threads);
+        msa_index_select_fp4(a, o);
+      }
+      ASSERT_EQ(ids[0], ids[1]) << target << ", seed " << seed;
+      expect_same(scores[1], scores[0], true, target + ", seed " + std::to_string(seed));
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
 TEST(CpuTargets, Select) {
   for (int seed = 0; seed < kProblems; ++seed) {
     Random r{std::mt19937_64(static_cast<std::uint64_t>(seed) + 9000)};

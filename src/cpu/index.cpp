@@ -135,8 +135,10 @@ class Indexer {
     return RowTopk(kernels_, ip_.rule, scratch(worker) + plan_.scorer_bytes + plan_.strip_bytes,
                    plan_.rows);
   }
+  float* strip(int worker) const {
+    return reinterpret_cast<float*>(scratch(worker) + plan_.scorer_bytes);
+  }
   void set_ranges(const Tile& t, const Span& s, RowTopk& rows) const {
-    rows.start(results(t));
     for (int r = 0; r < results(t); ++r) {
       const std::int64_t limit = s.limit(t.first + r % t.count, p_.requests.causal);
       rows.ranges()[r] =
@@ -154,11 +156,12 @@ class Indexer {
     Tile tile = unit_tile(unit, &span);
     RowTopk rows = topk(worker);
     set_ranges(tile, span, rows);
+    rows.start(results(tile));
     const std::int64_t limit = span.limit(tile.first + tile.count - 1, p_.requests.causal);
     const std::int64_t seen = columns_below(limit, p_.block_start, p_.block_step, p_.max_k_tiles);
     const std::int64_t end = std::min((split + 1) * plan_.columns, seen);
     TileScorer scorer(p_, kernels_, scratch(worker), plan_.score.rows());
-    auto* strip = reinterpret_cast<float*>(scratch(worker) + plan_.scorer_bytes);
+    float* const scores = strip(worker);
     for (std::int64_t first = split * plan_.columns; first < end; first += plan_.strip()) {
       const int columns = static_cast<int>(std::min<std::int64_t>(plan_.strip(), end - first));
       for (int pass = 0; pass < plan_.score.passes; ++pass) {
@@ -166,11 +169,11 @@ class Indexer {
         if (plan_.score.passes > 1 || first == split * plan_.columns) scorer.begin(tile, span);
         for (int c = 0; c < columns; ++c)
           add_column(tile, scorer.score(p_.block_start + (first + c) * p_.block_step),
-                     scorer.place_step(), pass, strip + 8 * c);
+                     scorer.place_step(), pass, scores + 8 * c);
       }
       set_heads(p_, plan_.score, unit % plan_.score.head_tasks, 0, &tile);
       ColumnCopy nothing;
-      rows.add(strip, 8 * plan_.strip(), first, columns, nothing);
+      rows.add(scores, 8 * plan_.strip(), first, columns, nothing);
     }
     if (plan_.splits == 1)
       store(tile, span, rows);
@@ -228,17 +231,44 @@ class Indexer {
     }
   }
 
+  // What splits have left lies in a strip, row by row without gaps. Its columns stand for ids until
+  // the best of them are known.
   void merge(int worker, std::int64_t unit) const {
     Span span;
     const Tile tile = unit_tile(unit, &span);
     RowTopk rows = topk(worker);
     set_ranges(tile, span, rows);
+    rows.start(results(tile));
+    float* const scores = strip(worker);
+    const std::int64_t octet = 8 * plan_.strip(), topk = ip_.rule.topk;
+    const std::int64_t together = plan_.strip() / topk;  // splits in a strip
+    for (std::int64_t s = 0; s < plan_.splits; s += together) {
+      const std::int64_t end = std::min(s + together, plan_.splits), first = s * topk;
+      const int columns = static_cast<int>((end - s) * topk);
+      for (int r = 0; r < plan_.stride(); ++r) {
+        float* row = scores + r / 8 * octet + r % 8;
+        int n = 0;
+        if (r < results(tile)) {
+          const Candidates from = candidates(unit, r);
+          for (std::int64_t q = s; q < end; ++q)
+            for (int i = 0; i < from.count(q); ++i) row[8 * n++] = from.scores(q)[i];
+          rows.ranges()[r] = {0, first + n, first + n, rows.ranges()[r].room};
+        }
+        for (; n < columns; ++n) row[8 * n] = kLowest;
+      }
+      ColumnCopy nothing;
+      rows.add(scores, octet, first, columns, nothing);
+    }
     for (int r = 0; r < results(tile); ++r) {
       const Candidates from = candidates(unit, r);
-      for (std::int64_t s = 0; s < plan_.splits; ++s)
-        for (int i = 0; i < from.count(s); ++i) rows.offer(r, from.scores(s)[i], from.ids(s)[i]);
-      rows.set_forced_scores(r, from.forced());
+      rows.rename(r, [&](std::int64_t column) {
+        std::int64_t s = column / topk / together * together, i = column - s * topk;
+        while (i >= from.count(s)) i -= from.count(s++);
+        return from.ids(s)[i];
+      });
     }
+    set_ranges(tile, span, rows);
+    for (int r = 0; r < results(tile); ++r) rows.set_forced_scores(r, candidates(unit, r).forced());
     store(tile, span, rows);
   }
 

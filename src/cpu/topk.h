@@ -67,10 +67,15 @@ class RowTopk {
     for (std::int64_t i = 0; i < forced; ++i)
       forced_scores_[static_cast<std::int64_t>(row) * kept_ + i] = scores[i];
   }
-  // Offers one column; ids must come in ascending order.
-  void offer(int row, float score, std::int64_t id);
+  // Columns stood for ids, in their order: what row r has kept is called by these now.
+  template <class IdOf>
+  void rename(int row, const IdOf& id_of) {
+    std::int32_t* ids = ids_ + static_cast<std::int64_t>(row) * kept_;
+    for (int i = 0; i < counts_[row]; ++i) ids[i] = id_of(ids[i]);
+  }
 
  private:
+  void offer(int row, float score, std::int64_t id);  // ids come in ascending order
   void set_forced_score(int row, std::int64_t id, float score);
   void add_plainly(int row, const float* scores_of_row, std::int64_t first, int columns);
 
