@@ -16,15 +16,12 @@
 #include <limits>
 
 #include "cpu/common-inl.h"
+#include "cpu/topk_copy-inl.h"
+#include "cpu/topk_sort-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kvscout::cpu {
 namespace HWY_NAMESPACE {
-
-using D8Rows = hn::CappedTag<float, 8>;
-using V8Rows = hn::Vec<D8Rows>;
-inline constexpr int kTopkLanes = static_cast<int>(hn::MaxLanes(D8Rows()));
-inline constexpr int kVectorColumns = kLanes == 16 ? 2 : 1;  // columns of eight rows in a vector
 
 HWY_INLINE V8Rows larger_score(V8Rows best, V8Rows x) {
 #if HWY_ARCH_X86
@@ -32,123 +29,6 @@ HWY_INLINE V8Rows larger_score(V8Rows best, V8Rows x) {
 #else
   return hn::IfThenElse(hn::Gt(x, best), x, best);
 #endif
-}
-
-// So many octets of one column.
-HWY_INLINE void copy_octets(const float* from, int octets, float* to) {
-  const D8Rows d;
-  HWY_UNROLL(8)
-  for (int o = 0; o < octets; ++o)
-    for (int r = 0; r < 8; r += kTopkLanes)
-      hn::StoreU(hn::LoadU(d, from + 8 * o + r), d, to + o * ColumnCopy::kOctet + r);
-}
-// Eight octets of two columns, a whole line each where vectors are that wide.
-HWY_INLINE void copy_two(const float* from, const float* second, float* to) {
-#if HWY_MAX_BYTES >= 64
-  const DF df;
-  const D8Rows d;
-  HWY_UNROLL(8)
-  for (int o = 0; o < 8; ++o)
-    hn::StoreU(hn::Combine(df, hn::LoadU(d, second + 8 * o), hn::LoadU(d, from + 8 * o)), df,
-               to + o * ColumnCopy::kOctet);
-#else
-  copy_octets(from, 8, to);
-  copy_octets(second, 8, to + 8);
-#endif
-}
-HWY_INLINE void prefetch_column(const ColumnCopy& copy, const float* from) {
-  // Columns to ask for ahead, since no hardware prefetcher follows them: of memory, and of the
-  // second-level cache. (Columns a page apart share few sets of the first-level one.)
-  constexpr int kFar = 24, kNear = 4;
-  const float* far = from + (copy.columns > kFar ? kFar * copy.stride : 0);
-  const float* near = from + (copy.columns > kNear ? kNear * copy.stride : 0);
-  for (int o = 0; o < copy.octets; o += 2) __builtin_prefetch(near + 8 * o);
-  for (int o = 0; o < copy.octets; o += 2) __builtin_prefetch(far + 8 * o, 0, 2);
-}
-// The next columns. Two at a time, at 32 places of what an octet takes, are all of a strip's 512.
-constexpr int kTakenAlong = 2;
-HWY_INLINE void copy_some(ColumnCopy& copy, int columns = kTakenAlong) {
-  for (; columns > 1 && copy.columns > 1 && copy.octets == 8; columns -= 2, copy.columns -= 2) {
-    const float* second = copy.from + copy.stride;
-    prefetch_column(copy, copy.from);
-    prefetch_column(copy, second);
-    copy_two(copy.from, second, copy.strip);
-    copy.from = second + copy.stride;
-    copy.strip += 16;
-  }
-  for (; columns > 0 && copy.columns > 0; --columns, --copy.columns) {
-    prefetch_column(copy, copy.from);
-    copy_octets(copy.from, copy.octets, copy.strip);
-    copy.from += copy.stride;
-    copy.strip += 8;
-  }
-}
-void copy_columns(ColumnCopy& copy) { copy_some(copy, copy.columns); }
-
-// x[a] becomes the larger one of each row, x[b] the smaller one.
-HWY_INLINE void exchange(V8Rows& a, V8Rows& b) {
-  const V8Rows larger = hn::Max(a, b);
-  b = hn::Min(a, b);
-  a = larger;
-}
-
-// Batcher's odd-even merge sort, descending: no branches, and as many rows as lanes side by side.
-// Up to 16 places all in registers (not where sanitizers would make that a minute of compiling).
-#ifdef KVSCOUT_SANITIZED
-inline constexpr int kUnrolled = 1;
-#else
-inline constexpr int kUnrolled = 16;
-#endif
-template <int n, int step>
-HWY_INLINE void merge_sorted(V8Rows* x) {
-  if constexpr (2 * step < n) {
-    merge_sorted<n, 2 * step>(x);
-    merge_sorted<n, 2 * step>(x + step);
-    HWY_UNROLL(16)
-    for (int i = step; i + step < n; i += 2 * step) exchange(x[i], x[i + step]);
-  } else {
-    exchange(x[0], x[step]);
-  }
-}
-HWY_INLINE void sort_in_memory(V8Rows* x, int n) {
-  for (int size = 1; size < n; size *= 2)
-    for (V8Rows* block = x; block < x + n; block += 2 * size) {
-      for (int i = 0; i < size; ++i) exchange(block[i], block[i + size]);
-      for (int step = size / 2; step > 0; step /= 2)
-        for (int j = step; j + step < 2 * size; j += 2 * step)
-          for (int i = j; i < j + step; ++i) exchange(block[i], block[i + step]);
-    }
-}
-template <int n>
-HWY_INLINE void sort(V8Rows* x) {
-  if constexpr (n > kUnrolled) {
-    sort_in_memory(x, n);
-  } else if constexpr (n > 1) {
-    sort<n / 2>(x);
-    sort<n / 2>(x + n / 2);
-    merge_sorted<n, 1>(x);
-  }
-}
-
-// The k largest of 2k in two sorted halves, in no order.
-template <int k>
-HWY_INLINE void keep_largest(V8Rows* best, const V8Rows* x) {
-  HWY_UNROLL(16)
-  for (int i = 0; i < k; ++i) best[i] = hn::Max(best[i], x[k - 1 - i]);
-}
-// That order is one that n/2 exchanges at a time put right.
-template <int n>
-HWY_INLINE void sort_bitonic(V8Rows* x) {
-  if constexpr (n > kUnrolled) {
-    for (int step = n / 2; step > 0; step /= 2)
-      for (int i = 0; i < n; ++i)
-        if (!(i & step)) exchange(x[i], x[i + step]);
-  } else if constexpr (n > 1) {
-    HWY_UNROLL(16)
-    for (int i = 0; i < n / 2; ++i) exchange(x[i], x[i + n / 2]);
-    sort_bitonic<n / 2>(x);
-    sort_bitonic<n / 2>(x + n / 2);
-  }
 }
 
 // Columns fall into 2k groups; of the groups' maxima the k-th largest is a floor of the k-th
@@ -289,37 +169,6 @@ HWY_INLINE void gather(const OctetChoice& c, int row, int batch, Candidates& out
   out.count = kept + listed;
   for (int i = out.count; i < (out.count + batch - 1) / batch * batch; i += kLanes)
     hn::StoreU(hn::Set(df, -std::numeric_limits<float>::infinity()), df, out.scores + i);
-}
-
-// Entries 0 .. k-1 of eight rows, rows side by side.
-template <int k>
-HWY_INLINE void load_turned(const float* const* rows, V8Rows* out) {
-  const D8Rows d;
-  const hn::Repartition<std::uint64_t, D8Rows> d64;
-  for (int i = 0; i < k; i += kTopkLanes) {
-    V8Rows quarter[2][4];  // entries i .. i+3 (and, in a second block, i+4 ..) of four rows
-    for (int four = 0; four < kTopkLanes / 4; ++four) {
-      const float* const* r = rows + 4 * four;
-      const V8Rows r0 = hn::LoadU(d, r[0] + i), r1 = hn::LoadU(d, r[1] + i);
-      const V8Rows r2 = hn::LoadU(d, r[2] + i), r3 = hn::LoadU(d, r[3] + i);
-      const auto a = hn::BitCast(d64, hn::InterleaveLower(d, r0, r1));
-      const auto b = hn::BitCast(d64, hn::InterleaveLower(d, r2, r3));
-      const auto e = hn::BitCast(d64, hn::InterleaveUpper(d, r0, r1));
-      const auto f = hn::BitCast(d64, hn::InterleaveUpper(d, r2, r3));
-      quarter[four][0] = hn::BitCast(d, hn::InterleaveLower(d64, a, b));
-      quarter[four][1] = hn::BitCast(d, hn::InterleaveUpper(d64, a, b));
-      quarter[four][2] = hn::BitCast(d, hn::InterleaveLower(d64, e, f));
-      quarter[four][3] = hn::BitCast(d, hn::InterleaveUpper(d64, e, f));
-    }
-    for (int j = 0; j < 4; ++j) {
-      if constexpr (kTopkLanes == 8) {
-        out[i + j] = hn::ConcatLowerLower(d, quarter[1][j], quarter[0][j]);
-        out[i + 4 + j] = hn::ConcatUpperUpper(d, quarter[1][j], quarter[0][j]);
-      } else {
-        out[i + j] = quarter[0][j];
-      }
-    }
-  }
 }
 
 // The candidates that reach the threshold; of equal ones the first, where they are more than
