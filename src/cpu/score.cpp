@@ -34,6 +34,10 @@ class TileOutput {
                               : p.reduce == Reduce::all ? 0
                                                         : t.kv;
     first_ = p.out.data + head * head_stride_ + (s.q_begin + t.first) * token_stride_;
+    if (p.reduce != Reduce::none || t.rows() > kFew) return;
+    few_ = t.rows();
+    for (int r = 0; r < few_; ++r)
+      place_[r] = r / count_ * head_stride_ + r % count_ * token_stride_;
   }
 
   // `around`: of these kernels, to go around the cache.
@@ -50,8 +54,9 @@ class TileOutput {
   }
 
   // Asks for what `fill` or `write` will store to: they would wait for memory, a line at a time.
+  // (Where columns share lines, few of them are new.)
   void prefetch(std::int64_t column) const {
-    if (token_stride_ != 1) return;
+    if (token_stride_ != 1 || tile_stride_ < 16) return;
     const float* to = first_ + column * tile_stride_;
     for (int h = 0; h < results_; ++h, to += head_stride_)
       for (int i = 0; i < count_; i += 16) __builtin_prefetch(to + i, 1);
@@ -60,6 +65,10 @@ class TileOutput {
   // One result a head and query.
   void write(std::int64_t column, const float* best, int step) const {
     float* to = first_ + column * tile_stride_;
+    if (few_ > 0 && global_ > 0) {
+      for (int r = 0; r < few_; ++r) to[place_[r]] = global_ * best[r * step];
+      return;
+    }
     for (int h = 0; h < heads_; ++h, to += head_stride_, best += count_ * step) {
       if (!(global_ > 0)) {
         for (int i = 0; i < count_; ++i) to[i * token_stride_] = scaled(best[i * step]);
@@ -87,7 +96,10 @@ class TileOutput {
  private:
   float scaled(float maximum) const { return maximum == kLowest ? maximum : global_ * maximum; }
 
-  float* first_;  // of column 0
+  static constexpr int kFew = 16;
+  int few_ = 0;               // rows, if they are few
+  std::int64_t place_[kFew];  // of their results in a column
+  float* first_;              // of column 0
   float global_;
   int heads_, results_, count_;
   std::int64_t head_stride_, tile_stride_, token_stride_;

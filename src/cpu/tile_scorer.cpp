@@ -139,9 +139,9 @@ TileScorer::Place TileScorer::place_of(std::int64_t block) const {
                     : nullptr};
   }
   const std::int64_t token = span_.k_begin + block * kBlock;
+  const bool page_form = k.scale && k.heads == 1 && token % kBlock == 0;
   return {block, at(k.data, token * k.token_stride + tile_.kv * k.head_stride),
-          k.scale && k.heads == 1 && token % kBlock == 0 ? k.scale + scale_layout::row_128x4(token)
-                                                         : nullptr};
+          page_form ? k.scale + token * (scale_layout::kPageBytes / kBlock) : nullptr};
 }
 
 // Flat keys that do not lie as the kernels need them: scales in page form, 128 readable rows.
