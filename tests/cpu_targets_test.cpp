@@ -140,12 +140,14 @@ void make(Random& r, Problem& p, bool nvfp4_keys) {
   fill(r, p.k_scale, DType::u8, wild);
   if (r.one_in(2))  // blocks without a NaN take other ways
     for (auto& b : p.k_scale) b = (b & 0x7F) == 0x7F ? 0x7E : b;
-  if (r.one_in(3)) {  // so do blocks of positive, normal numbers, with one other byte or without
+  if (r.one_in(3)) {  // so do blocks of positive, normal numbers, with some other bytes or without
     for (auto& b : p.k_scale) b = static_cast<std::uint8_t>(0x08 + b % 0x77);
     if (r.one_in(2))
       for (std::int64_t i = r.below(2048); i < std::ssize(p.k_scale); i += 1 + r.below(4096))
         p.k_scale[static_cast<std::size_t>(i)] =
-            static_cast<std::uint8_t>(r.one_in(2) ? 0xFF - r.below(130) : r.below(9));
+            static_cast<std::uint8_t>(r.one_in(2)   ? 0xFF - r.below(130)
+                                      : r.one_in(2) ? 0
+                                                    : r.below(9));
   }
   if (r.one_in(8)) std::fill(p.k_scale.begin(), p.k_scale.end(), 0);  // a sum of zeros is not -0
 

@@ -6,8 +6,8 @@
 // cycles a key for four rows and 16.4 for eight, if the port of all shuffles (80 of them) is not
 // the longer one.
 //
-// Scales that are zero, subnormal, negative or NaN take a longer way, block by block: seven
-// operations a row and group, and the same bits.
+// Scales that are subnormal, negative or NaN take a longer way, block by block: seven operations a
+// row and group, and the same bits.
 #if defined(__x86_64__)
 
 #include "cpu/vnni/keys.h"

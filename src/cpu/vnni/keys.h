@@ -13,15 +13,15 @@ KVSCOUT_VNNI_INLINE __m512i key_of_lane() {
   return _mm512_setr_epi32(0, 32, 64, 96, 1, 33, 65, 97, 2, 34, 66, 98, 3, 35, 67, 99);
 }
 
-// Whether all of a block's 1024 scale bytes are positive, normal numbers.
+// Whether all of a block's 1024 scale bytes are zero or positive, normal numbers.
 KVSCOUT_VNNI_INLINE bool all_plain(const std::uint8_t* scales) {
   __m512i least = _mm512_set1_epi8(-1), most = _mm512_setzero_si512();
   for (int i = 0; i < 1024; i += 64) {
     const __m512i bytes = _mm512_loadu_si512(scales + i);
-    least = _mm512_min_epu8(least, bytes);
+    least = _mm512_min_epu8(least, _mm512_add_epi8(bytes, _mm512_set1_epi8(-1)));  // 0: 255
     most = _mm512_max_epu8(most, bytes);
   }
-  return (_mm512_cmplt_epu8_mask(least, _mm512_set1_epi8(0x08)) |
+  return (_mm512_cmplt_epu8_mask(least, _mm512_set1_epi8(0x07)) |
           _mm512_cmpge_epu8_mask(most, _mm512_set1_epi8(0x7F))) == 0;
 }
 

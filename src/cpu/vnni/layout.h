@@ -50,8 +50,8 @@ struct alignas(64) QueryRow {
 };
 static_assert(sizeof(QueryRow) == 192 && sizeof(QueryRow) <= sizeof(QueryVector));
 
-// Scale bytes that are positive, normal numbers, shifted to where floats have their exponents and
-// highest fraction bits, are floats already, kPlainDown times as large.
+// Scale bytes that are zero or positive, normal numbers, shifted to where floats have their
+// exponents and highest fraction bits, are floats already, kPlainDown times as large.
 inline constexpr float kPlainUp = 0x1p120f, kPlainDown = 0x1p-120f;
 
 // 64 bytes of codes through a table: low and high nibbles. (vpermb looks at six bits of its index;
