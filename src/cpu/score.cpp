@@ -18,8 +18,8 @@ constexpr std::int64_t kColumnsAhead = 4;  // whose output is asked for while ot
 
 std::size_t aligned(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
-// Where the results of a tile lie, one a head and query or one a query, column by column. (A few
-// rows' block of keys takes no longer than 2000 instructions would, so these should be few.)
+// Where the results of a tile lie, one a head and query or one a query, column by column. (Nothing
+// overlaps with what is done between two blocks of few rows: it should be few instructions.)
 class TileOutput {
  public:
   TileOutput(const ScoreProblem& p, const Tile& t, const Span& s, float global)
@@ -70,12 +70,10 @@ class TileOutput {
       return;
     }
     for (int h = 0; h < heads_; ++h, to += head_stride_, best += count_ * step) {
-      if (!(global_ > 0)) {
-        for (int i = 0; i < count_; ++i) to[i * token_stride_] = scaled(best[i * step]);
-      } else if (token_stride_ == 1 && step == 1) {
+      if (token_stride_ == 1 && step == 1 && global_ > 0) {
         for (int i = 0; i < count_; ++i) to[i] = global_ * best[i];  // -inf stays -inf
       } else {
-        for (int i = 0; i < count_; ++i) to[i * token_stride_] = global_ * best[i * step];
+        for (int i = 0; i < count_; ++i) to[i * token_stride_] = scaled(best[i * step]);
       }
     }
   }
