@@ -72,13 +72,18 @@ struct ColumnCopy {
   float* strip = nullptr;
 };
 
+// The columns whose bits are set in one row's of `mark`, ascending, then kMoreListed zeros; returns
+// how many they are. The list has room for 2*kMoreListed more.
+using ListMarks = int (*)(const std::uint8_t* bits, int columns, std::int32_t* list);
+inline constexpr int kMoreListed = 16;
+
 // Eight rows, each of which has kept some entries, ids ascending, and is offered the marked columns
 // of a strip: the best room[row] of both remain, equal scores in favour of lower ids. No NaN or
 // -inf.
 struct OctetChoice {
   const float* strip;        // [column*8 + row]
   const std::uint8_t* bits;  // as `mark` leaves them
-  int (*list_marks)(const std::uint8_t*, int, std::int32_t*);
+  ListMarks list_marks;
   int columns;
   std::int32_t first;  // id of column 0
   const std::int32_t* room;
@@ -91,7 +96,6 @@ struct OctetChoice {
 
 inline constexpr int kMostKept = 64;         // room of a row, at most
 inline constexpr int kMostCandidates = 256;  // that `choose` deals with
-inline constexpr int kMoreListed = 16;
 
 struct Kernels {
   const char* name;
@@ -120,9 +124,7 @@ struct Kernels {
   // `columns`, to a multiple of 64, are 0.
   void (*mark)(const float* strip, int columns, const float* floors, std::uint8_t* bits,
                ColumnCopy&) = nullptr;
-  // The columns whose bits are set in one row's, ascending, then kMoreListed zeros; returns how
-  // many they are. The list has room for 2*kMoreListed more.
-  int (*list_marks)(const std::uint8_t* bits, int columns, std::int32_t* list) = nullptr;
+  ListMarks list_marks = nullptr;
   // Chooses in those of the eight rows whose bit of `rows` is set; k is the largest room. Returns
   // the rows that have more than kMostCandidates candidates, untouched.
   unsigned (*choose)(const OctetChoice&, int k, unsigned rows) = nullptr;
