@@ -135,6 +135,8 @@ class Indexer {
     return RowTopk(kernels_, ip_.rule, scratch(worker) + plan_.scorer_bytes + plan_.strip_bytes,
                    plan_.rows);
   }
+  // Row r of column 0 in a strip, in the order of topk.h.
+  std::int64_t in_strip(int r) const { return r / 8 * 8 * plan_.strip() + r % 8; }
   float* strip(int worker) const {
     return reinterpret_cast<float*>(scratch(worker) + plan_.scorer_bytes);
   }
@@ -184,9 +186,8 @@ class Indexer {
   // Scores of one column into the strip (topk.h has its order); unscaled until the last pass.
   void add_column(const Tile& t, const float* best, int step, int pass, float* strip) const {
     const bool last = pass == plan_.score.passes - 1;
-    const std::int64_t octet = 8 * plan_.strip();
     const auto scaled = [&](float m) { return m == kLowest || !last ? m : global_ * m; };
-    const auto at = [&](int r) -> float& { return strip[r / 8 * octet + r % 8]; };
+    const auto at = [&](int r) -> float& { return strip[in_strip(r)]; };
     if (p_.reduce == Reduce::none) {
       for (int r = 0; r < t.rows(); ++r) at(r) = best ? scaled(best[r * step]) : kLowest;
     } else {
@@ -240,13 +241,12 @@ class Indexer {
     set_ranges(tile, span, rows);
     rows.start(results(tile));
     float* const scores = strip(worker);
-    const std::int64_t octet = 8 * plan_.strip(), topk = ip_.rule.topk;
-    const std::int64_t together = plan_.strip() / topk;  // splits in a strip
+    const std::int64_t topk = ip_.rule.topk, together = plan_.strip() / topk;  // splits in a strip
     for (std::int64_t s = 0; s < plan_.splits; s += together) {
       const std::int64_t end = std::min(s + together, plan_.splits), first = s * topk;
       const int columns = static_cast<int>((end - s) * topk);
       for (int r = 0; r < plan_.stride(); ++r) {
-        float* row = scores + r / 8 * octet + r % 8;
+        float* row = scores + in_strip(r);
         int n = 0;
         if (r < results(tile)) {
           const Candidates from = candidates(unit, r);
@@ -257,7 +257,7 @@ class Indexer {
         for (; n < columns; ++n) row[8 * n] = kLowest;
       }
       ColumnCopy nothing;
-      rows.add(scores, octet, first, columns, nothing);
+      rows.add(scores, 8 * plan_.strip(), first, columns, nothing);
     }
     for (int r = 0; r < results(tile); ++r) {
       const Candidates from = candidates(unit, r);
