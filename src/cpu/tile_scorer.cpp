@@ -148,7 +148,7 @@ TileScorer::Place TileScorer::place_of(std::int64_t block) const {
 void TileScorer::copy_keys(std::int64_t first, KeySource* source) {
   const Keys& k = p_.k;
   if (!source->scales) {
-    std::memset(scales_, 0, kScalesCopy);
+    if (source->count < kBlock) std::memset(scales_, 0, kScalesCopy);
     for (int j = 0; j < source->count; ++j) {
       const std::int64_t row = (span_.k_begin + first + j) * k.heads + tile_.kv;
       const std::uint8_t* s = k.scale + scale_layout::row_128x4(row);
