@@ -23,6 +23,8 @@ HWY_BEFORE_NAMESPACE();
 namespace kvscout::cpu {
 namespace HWY_NAMESPACE {
 
+inline constexpr int kVectorColumns = kLanes == 16 ? 2 : 1;  // columns of eight rows in a vector
+
 HWY_INLINE V8Rows larger_score(V8Rows best, V8Rows x) {
 #if HWY_ARCH_X86
   return hn::Max(x, best);  // a NaN x leaves best

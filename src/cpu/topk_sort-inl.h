@@ -19,7 +19,6 @@ namespace HWY_NAMESPACE {
 using D8Rows = hn::CappedTag<float, 8>;
 using V8Rows = hn::Vec<D8Rows>;
 inline constexpr int kTopkLanes = static_cast<int>(hn::MaxLanes(D8Rows()));
-inline constexpr int kVectorColumns = kLanes == 16 ? 2 : 1;  // columns of eight rows in a vector
 
 // x[a] becomes the larger one of each row, x[b] the smaller one.
 HWY_INLINE void exchange(V8Rows& a, V8Rows& b) {
