@@ -314,6 +314,21 @@ TEST(CpuTargets, Bf16KeysOutOfRangeAmidATile) {
     }
 }
 
+// `heads` of the result.
+void run_index(IndexArgs& a, std::int64_t heads, const std::string& target, int threads,
+               std::vector<std::int32_t>& ids, std::vector<float>& scores) {
+  const std::int64_t tokens = a.score.q_fp4.shape[0];
+  const auto size = static_cast<std::size_t>(tokens * heads * a.topk);
+  ids.assign(size, 77);
+  scores.assign(size, 77);
+  a.output = Tensor(ids.data(), DType::i32, {tokens, heads, a.topk});
+  a.scores = Tensor(scores.data(), DType::f32, {tokens, heads, a.topk});
+  std::vector<std::uint8_t> workspace;
+  Options o = with(target, workspace, 0, threads);
+  o = with(target, workspace, msa_index_select_fp4_workspace(a, o), threads);
+  msa_index_select_fp4(a, o);
+}
+
 TEST(CpuTargets, Index) {
   for (int seed = 0; seed < kProblems; ++seed) {
     Random r{std::mt19937_64(static_cast<std::uint64_t>(seed) + 5000)};
@@ -327,24 +342,12 @@ TEST(CpuTargets, Index) {
     a.topk = static_cast<int>(r.between(1, 8));
     a.force_begin_blocks = static_cast<int>(r.between(0, a.topk / 2));
     a.force_end_blocks = static_cast<int>(r.between(0, a.topk - a.force_begin_blocks));
-    const auto size = static_cast<std::size_t>(p.tokens * p.heads * a.topk);
-    const auto run = [&](const std::string& target, int threads, std::vector<std::int32_t>& ids,
-                         std::vector<float>& scores) {
-      ids.assign(size, 77);
-      scores.assign(size, 77);
-      a.output = Tensor(ids.data(), DType::i32, {p.tokens, p.heads, a.topk});
-      a.scores = Tensor(scores.data(), DType::f32, {p.tokens, p.heads, a.topk});
-      std::vector<std::uint8_t> workspace;
-      Options o = with(target, workspace, 0, threads);
-      o = with(target, workspace, msa_index_select_fp4_workspace(a, o), threads);
-      msa_index_select_fp4(a, o);
-    };
     std::vector<std::int32_t> ids, want_ids;
     std::vector<float> scores, want_scores;
-    run("", 1, want_ids, want_scores);
+    run_index(a, p.heads, "", 1, want_ids, want_scores);
     for (const cpu::Kernels* k : cpu::available_kernels())
       for (int threads = 1; threads <= 2; ++threads) {
-        run(k->name, threads, ids, scores);
+        run_index(a, p.heads, k->name, threads, ids, scores);
         ASSERT_EQ(ids, want_ids) << k->name << ", seed " << seed;
         expect_same(scores, want_scores, true,
                     std::string(k->name) + ", seed " + std::to_string(seed));
@@ -391,22 +394,12 @@ TEST(CpuTargets, IndexOfLongContexts) {
     a.topk = static_cast<int>(r.one_in(2) ? r.between(33, 64) : r.between(1, 16));
     a.force_begin_blocks = static_cast<int>(r.one_in(2) ? 0 : r.between(0, a.topk / 2));
     a.force_end_blocks = static_cast<int>(r.between(0, a.topk - a.force_begin_blocks));
-    const auto size = static_cast<std::size_t>(tokens * heads * a.topk);
     std::vector<std::int32_t> ids[2];
     std::vector<float> scores[2];
     for (const cpu::Kernels* kernels : cpu::available_kernels()) {
       const std::string target = kernels->name;
-      for (int threads = 1; threads <= 2; ++threads) {
-        auto& to = ids[threads - 1];
-        auto& to_scores = scores[threads - 1];
-        to.assign(size, 77), to_scores.assign(size, 77);
-        a.output = Tensor(to.data(), DType::i32, {tokens, heads, a.topk});
-        a.scores = Tensor(to_scores.data(), DType::f32, {tokens, heads, a.topk});
-        std::vector<std::uint8_t> workspace;
-        Options o = with(target, workspace, 0, threads);
-        o = with(target, workspace, msa_index_select_fp4_workspace(a, o), threads);
-        msa_index_select_fp4(a, o);
-      }
+      for (int threads = 1; threads <= 2; ++threads)
+        run_index(a, heads, target, threads, ids[threads - 1], scores[threads - 1]);
       ASSERT_EQ(ids[0], ids[1]) << target << ", seed " << seed;
       expect_same(scores[1], scores[0], true, target + ", seed " + std::to_string(seed));
       if (testing::Test::HasFatalFailure()) return;
