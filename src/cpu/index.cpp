@@ -169,9 +169,15 @@ class Indexer {
       for (int pass = 0; pass < plan_.score.passes; ++pass) {
         set_heads(p_, plan_.score, unit % plan_.score.head_tasks, pass, &tile);
         if (plan_.score.passes > 1 || first == split * plan_.columns) scorer.begin(tile, span);
-        for (int c = 0; c < columns; ++c)
-          add_column(tile, scorer.score(p_.block_start + (first + c) * p_.block_step),
-                     scorer.place_step(), pass, scores + 8 * c);
+        for (int c = 0; c < columns;) {
+          const auto scored = scorer.score(p_.block_start + (first + c) * p_.block_step,
+                                           std::min(scorer.together(), columns - c));
+          const float* best = scored.best;
+          for (const int past = c + scored.blocks; c < past; ++c) {
+            add_column(tile, best, pass, scores + 8 * c);
+            if (best) best += tile.rows();
+          }
+        }
       }
       set_heads(p_, plan_.score, unit % plan_.score.head_tasks, 0, &tile);
       ColumnCopy nothing;
@@ -184,17 +190,17 @@ class Indexer {
   }
 
   // Scores of one column into the strip (topk.h has its order); unscaled until the last pass.
-  void add_column(const Tile& t, const float* best, int step, int pass, float* strip) const {
+  void add_column(const Tile& t, const float* best, int pass, float* strip) const {
     const bool last = pass == plan_.score.passes - 1;
     const auto scaled = [&](float m) { return m == kLowest || !last ? m : global_ * m; };
     const auto at = [&](int r) -> float& { return strip[in_strip(r)]; };
     if (p_.reduce == Reduce::none) {
-      for (int r = 0; r < t.rows(); ++r) at(r) = best ? scaled(best[r * step]) : kLowest;
+      for (int r = 0; r < t.rows(); ++r) at(r) = best ? scaled(best[r]) : kLowest;
     } else {
       for (int i = 0; i < t.count; ++i) {
         float m = pass == 0 ? kLowest : at(i);
         for (int h = 0; best && h < t.heads; ++h) {
-          const float x = best[(static_cast<std::int64_t>(h) * t.count + i) * step];
+          const float x = best[static_cast<std::int64_t>(h) * t.count + i];
           m = x > m ? x : m;
         }
         at(i) = scaled(m);

@@ -15,16 +15,16 @@
 
 namespace kvscout::cpu {
 
-// One block of keys where it lies. Scales are in page form: 1024 bytes, 128x4, row = key.
-struct KeySource {
-  const std::uint8_t* rows = nullptr;
-  std::int64_t stride = 0;               // bytes between keys
-  const std::uint8_t* scales = nullptr;  // only for e2m1
+// Where a block of keys lies. Scales (only of e2m1) are in page form: 1024 bytes, 128x4, row = key.
+struct KeyPlace {
+  const std::uint8_t *rows = nullptr, *scales = nullptr;
+};
+
+struct KeySource : KeyPlace {
+  std::int64_t stride = 0;  // bytes between keys
   Element type = Element::e2m1;
   int count = 0;  // keys that exist, 1 to 128; nothing past them is read
-  // Where the block after this one lies, if it lies alike: worth a prefetch, otherwise null.
-  const std::uint8_t* next_rows = nullptr;
-  const std::uint8_t* next_scales = nullptr;
+  KeyPlace next;  // of the block after this one, if it lies alike: worth a prefetch
 };
 
 // The rows of one query vector; unused lanes repeat a used one.
@@ -55,9 +55,11 @@ struct Route {
   void (*leave)() = nullptr;
 };
 
-// Lanes = keys, for few rows: `tile` holds one vector a row, the row repeated in all lanes.
-using ScoreKeys = void (*)(const void* tile, int rows, const KeySource&,
-                           const std::int32_t* visible, float* best);
+// Lanes = keys, for few rows: `tile` holds one vector a row, the row repeated in all lanes. Blocks
+// are scored one behind the other, best[block*rows + r]; `keys` has one place more, of what comes
+// after them, as KeySource::next. `visible` only with a single block.
+using ScoreKeys = void (*)(const void* tile, int rows, const KeyPlace* keys, int blocks,
+                           std::int64_t stride, const std::int32_t* visible, float* best);
 
 inline constexpr int kMarkColumns = 512;  // columns of a strip, at most
 

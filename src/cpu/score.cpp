@@ -63,28 +63,28 @@ class TileOutput {
   }
 
   // One result a head and query.
-  void write(std::int64_t column, const float* best, int step) const {
+  void write(std::int64_t column, const float* best) const {
     float* to = first_ + column * tile_stride_;
     if (few_ > 0 && global_ > 0) {
-      for (int r = 0; r < few_; ++r) to[place_[r]] = global_ * best[r * step];
+      for (int r = 0; r < few_; ++r) to[place_[r]] = global_ * best[r];
       return;
     }
-    for (int h = 0; h < heads_; ++h, to += head_stride_, best += count_ * step) {
-      if (token_stride_ == 1 && step == 1 && global_ > 0) {
+    for (int h = 0; h < heads_; ++h, to += head_stride_, best += count_) {
+      if (token_stride_ == 1 && global_ > 0) {
         for (int i = 0; i < count_; ++i) to[i] = global_ * best[i];  // -inf stays -inf
       } else {
-        for (int i = 0; i < count_; ++i) to[i * token_stride_] = scaled(best[i * step]);
+        for (int i = 0; i < count_; ++i) to[i * token_stride_] = scaled(best[i]);
       }
     }
   }
 
   // One result a query, the maximum over the heads of all passes: unscaled until the last one.
-  void merge(std::int64_t column, const float* best, int step, bool first, bool last) const {
+  void merge(std::int64_t column, const float* best, bool first, bool last) const {
     float* to = first_ + column * tile_stride_;
     for (int i = 0; i < count_; ++i) {
       float m = first ? kLowest : to[i * token_stride_];
       for (int h = 0; best && h < heads_; ++h) {
-        const float x = best[(static_cast<std::int64_t>(h) * count_ + i) * step];
+        const float x = best[static_cast<std::int64_t>(h) * count_ + i];
         m = x > m ? x : m;
       }
       to[i * token_stride_] = last ? scaled(m) : m;
@@ -172,15 +172,20 @@ void score(const ScoreProblem& p, const Launch& l) {
       set_heads(p, plan, head_task, pass, &tile);
       scorer.begin(tile, span);
       const TileOutput out(p, tile, span, global);
-      for (std::int64_t n = begin; n < seen; ++n) {
-        out.prefetch(n);
-        const float* best = scorer.score(p.block_start + n * p.block_step);
-        if (p.reduce != Reduce::none)
-          out.merge(n, best, scorer.place_step(), pass == 0, pass == plan.passes - 1);
-        else if (best)
-          out.write(n, best, scorer.place_step());
-        else
-          out.fill(n);
+      for (std::int64_t n = begin; n < seen;) {
+        const int most = static_cast<int>(std::min<std::int64_t>(scorer.together(), seen - n));
+        for (int i = 0; i < most; ++i) out.prefetch(n + i);
+        const auto scored = scorer.score(p.block_start + n * p.block_step, most);
+        const float* best = scored.best;
+        for (const std::int64_t past = n + scored.blocks; n < past; ++n) {
+          if (p.reduce != Reduce::none)
+            out.merge(n, best, pass == 0, pass == plan.passes - 1);
+          else if (best)
+            out.write(n, best);
+          else
+            out.fill(n);
+          if (best) best += tile.rows();
+        }
       }
     }
   });

@@ -26,25 +26,25 @@ namespace kvscout::cpu {
 namespace HWY_NAMESPACE {
 
 // Sixteen bytes (chunk c) of key r+32*q in each block.
-HWY_INLINE VU32 load_chunk(const KeySource& s, int r, int q, int c) {
+HWY_INLINE VU32 load_chunk(const std::uint8_t* rows, std::int64_t stride, int r, int q, int c) {
   const hn::FixedTag<std::uint8_t, 16> d8;
-  const std::uint8_t* row = s.rows + (r + 32 * q) * s.stride + 16 * c;
+  const std::uint8_t* row = rows + (r + 32 * q) * stride + 16 * c;
 #if HWY_TARGET == HWY_AVX3
   __m512i x = _mm512_castsi128_si512(hn::LoadU(d8, row).raw);
-  x = _mm512_inserti32x4(x, hn::LoadU(d8, row + s.stride).raw, 1);
-  x = _mm512_inserti32x4(x, hn::LoadU(d8, row + 2 * s.stride).raw, 2);
-  return VU32{_mm512_inserti32x4(x, hn::LoadU(d8, row + 3 * s.stride).raw, 3)};
+  x = _mm512_inserti32x4(x, hn::LoadU(d8, row + stride).raw, 1);
+  x = _mm512_inserti32x4(x, hn::LoadU(d8, row + 2 * stride).raw, 2);
+  return VU32{_mm512_inserti32x4(x, hn::LoadU(d8, row + 3 * stride).raw, 3)};
 #elif HWY_TARGET == HWY_AVX2
   const __m256i x = _mm256_castsi128_si256(hn::LoadU(d8, row).raw);
-  return VU32{_mm256_inserti128_si256(x, hn::LoadU(d8, row + s.stride).raw, 1)};
+  return VU32{_mm256_inserti128_si256(x, hn::LoadU(d8, row + stride).raw, 1)};
 #else
   return hn::BitCast(DU32(), hn::LoadU(d8, row));
 #endif
 }
 
 template <int kRows>
-HWY_INLINE void score_some_keys(const IntQueryVector<kLanes>* q, const KeySource& source,
-                                const std::int32_t* visible, float* best) {
+HWY_INLINE void score_some_keys(const IntQueryVector<kLanes>* q, const KeyPlace& keys,
+                                std::int64_t stride, const std::int32_t* visible, float* best) {
   const DF df;
   const DI di;
   const DU32 du;
@@ -66,8 +66,10 @@ HWY_INLINE void score_some_keys(const IntQueryVector<kLanes>* q, const KeySource
     HWY_FENCE_POINTER(rows);
     VU32 scale_bytes = hn::Zero(du);
     for (int c = 0; c < 4; ++c) {
-      const VU32 k0 = load_chunk(source, first, 0, c), k1 = load_chunk(source, first, 1, c);
-      const VU32 k2 = load_chunk(source, first, 2, c), k3 = load_chunk(source, first, 3, c);
+      const VU32 k0 = load_chunk(keys.rows, stride, first, 0, c),
+                 k1 = load_chunk(keys.rows, stride, first, 1, c);
+      const VU32 k2 = load_chunk(keys.rows, stride, first, 2, c),
+                 k3 = load_chunk(keys.rows, stride, first, 3, c);
       const auto a0 = hn::BitCast(du64, hn::InterleaveLower(du, k0, k1));
       const auto a1 = hn::BitCast(du64, hn::InterleaveUpper(du, k0, k1));
       const auto b0 = hn::BitCast(du64, hn::InterleaveLower(du, k2, k3));
@@ -78,7 +80,7 @@ HWY_INLINE void score_some_keys(const IntQueryVector<kLanes>* q, const KeySource
                              hn::BitCast(d8, hn::InterleaveUpper(du64, a1, b1))};
       if (c % 2 == 0)
         scale_bytes = hn::LoadU(
-            du, reinterpret_cast<const std::uint32_t*>(source.scales + first * 16 + c / 2 * 512));
+            du, reinterpret_cast<const std::uint32_t*>(keys.scales + first * 16 + c / 2 * 512));
       for (int half = 0; half < 2; ++half) {
         const int g = 2 * c + half;
         VU8 k[4];
@@ -101,23 +103,24 @@ HWY_INLINE void score_some_keys(const IntQueryVector<kLanes>* q, const KeySource
     }
     for (int r = 0; r < kRows; ++r) {
       VF x = logit[r];
-      if (visible)
-        x = hide(x, hn::Set(di, visible[r * kLanes]), hn::Add(key_in_step, hn::Set(di, first)));
+      if (visible) x = hide(x, hn::Set(di, visible[r]), hn::Add(key_in_step, hn::Set(di, first)));
       maxima[r] = larger(maxima[r], x);
     }
   }
-  for (int r = 0; r < kRows; ++r) best[r * kLanes] = hn::GetLane(hn::MaxOfLanes(df, maxima[r]));
+  for (int r = 0; r < kRows; ++r) best[r] = hn::GetLane(hn::MaxOfLanes(df, maxima[r]));
 }
 
-void score_keys_int(const void* tile, int rows, const KeySource& source,
-                    const std::int32_t* visible, float* best) {
+void score_keys_int(const void* tile, int rows, const KeyPlace* keys, int blocks,
+                    std::int64_t stride, const std::int32_t* visible, float* best) {
   const auto* q = static_cast<const IntQueryVector<kLanes>*>(tile);
-  int r = 0;
-  const auto seen = [&] { return visible ? visible + r * kLanes : nullptr; };
-  for (; r + 4 <= rows; r += 4) score_some_keys<4>(q + r, source, seen(), best + r * kLanes);
-  if (rows - r == 3) score_some_keys<3>(q + r, source, seen(), best + r * kLanes);
-  if (rows - r == 2) score_some_keys<2>(q + r, source, seen(), best + r * kLanes);
-  if (rows - r == 1) score_some_keys<1>(q + r, source, seen(), best + r * kLanes);
+  for (const KeyPlace* end = keys + blocks; keys < end; ++keys, best += rows) {
+    int r = 0;
+    const auto seen = [&] { return visible ? visible + r : nullptr; };
+    for (; r + 4 <= rows; r += 4) score_some_keys<4>(q + r, *keys, stride, seen(), best + r);
+    if (rows - r == 3) score_some_keys<3>(q + r, *keys, stride, seen(), best + r);
+    if (rows - r == 2) score_some_keys<2>(q + r, *keys, stride, seen(), best + r);
+    if (rows - r == 1) score_some_keys<1>(q + r, *keys, stride, seen(), best + r);
+  }
 }
 }  // namespace HWY_NAMESPACE
 }  // namespace kvscout::cpu

@@ -29,6 +29,9 @@ int vectors_for(const Kernels& k, int rows) {
   return std::max((rows + k.lanes - 1) / k.lanes, std::min(rows, k.max_rows_of_score_keys));
 }
 
+// Results of a vector, at most: of its lanes, or of a row in several blocks.
+int results_of(const Kernels& k) { return std::max(k.lanes, TileScorer::kMostTogether); }
+
 // Bytes of a query vector and of a key block: the route's, and those of the one that takes all
 // rows.
 struct Sizes {
@@ -53,7 +56,8 @@ std::size_t TileScorer::scratch_bytes(const ScoreProblem& p, int rows) {
     const Sizes size = sizes_of(route_of(p, *k), *k);
     const auto vectors = static_cast<std::size_t>(vectors_for(*k, rows));
     most = std::max(most, rounded(vectors * size.vector) + rounded(size.block) + kCodesCopy +
-                              kScalesCopy + 2 * rounded(vectors * k->lanes * 4));
+                              kScalesCopy + rounded(vectors * k->lanes * 4) +
+                              rounded(vectors * results_of(*k) * 4));
   }
   return most + kAlignment;
 }
@@ -70,7 +74,7 @@ TileScorer::TileScorer(const ScoreProblem& p, const Kernels& k, void* scratch, i
   codes_ = reinterpret_cast<std::uint8_t*>(take(kCodesCopy));
   scales_ = reinterpret_cast<std::uint8_t*>(take(kScalesCopy));
   visible_ = reinterpret_cast<std::int32_t*>(take(vectors * k.lanes * 4));
-  best_ = reinterpret_cast<float*>(take(vectors * k.lanes * 4));
+  best_ = reinterpret_cast<float*>(take(vectors * results_of(k) * 4));
 }
 
 TileScorer::~TileScorer() {
@@ -133,15 +137,17 @@ TileScorer::Place TileScorer::place_of(std::int64_t block) const {
     const Requests& r = p_.requests;
     const std::int64_t page =
         r.page_table[tile_.request * r.table_row_stride + block * r.table_column_stride];
-    if (page < 0 || page >= k.count) return {block};
-    return {block, at(k.data, page * k.page_stride + tile_.kv * k.head_stride),
-            k.scale ? k.scale + page * k.scale_page_stride + tile_.kv * scale_layout::kPageBytes
-                    : nullptr};
+    if (page < 0 || page >= k.count) return {{}, block};
+    return {{at(k.data, page * k.page_stride + tile_.kv * k.head_stride),
+             k.scale ? k.scale + page * k.scale_page_stride + tile_.kv * scale_layout::kPageBytes
+                     : nullptr},
+            block};
   }
   const std::int64_t token = span_.k_begin + block * kBlock;
   const bool page_form = k.scale && k.heads == 1 && token % kBlock == 0;
-  return {block, at(k.data, token * k.token_stride + tile_.kv * k.head_stride),
-          page_form ? k.scale + token * (scale_layout::kPageBytes / kBlock) : nullptr};
+  return {{at(k.data, token * k.token_stride + tile_.kv * k.head_stride),
+           page_form ? k.scale + token * (scale_layout::kPageBytes / kBlock) : nullptr},
+          block};
 }
 
 // Flat keys that do not lie as the kernels need them: scales in page form, 128 readable rows.
@@ -184,7 +190,7 @@ bool TileScorer::find_keys(std::int64_t block, KeySource* source) {
   if (route_ == &kernels_.floats) return true;
   // The hardware does not see the next page coming, nor four runs of keys at a time.
   next_ = place_of(block + p_.block_step);
-  if (next_.scales) source->next_rows = next_.rows, source->next_scales = next_.scales;
+  if (next_.scales) source->next = next_;
   return true;
 }
 
@@ -196,7 +202,7 @@ const std::int32_t* TileScorer::visible_keys(std::int64_t first_key) {
     return static_cast<std::int32_t>(clamp(limit - first_key, 0, kBlock));
   };
   if (by_keys_) {
-    for (int r = 0; r < tile_.rows(); ++r) visible_[r * kernels_.lanes] = keys_of(r % tile_.count);
+    for (int r = 0; r < tile_.rows(); ++r) visible_[r] = keys_of(r % tile_.count);
     return visible_;
   }
   for (int i = 0; i < tile_.count; ++i) visible_[i] = keys_of(i);
@@ -206,21 +212,30 @@ const std::int32_t* TileScorer::visible_keys(std::int64_t first_key) {
   return visible_;
 }
 
-const float* TileScorer::score(std::int64_t block) {
+TileScorer::Scored TileScorer::score(std::int64_t block, int most) {
   const std::int64_t first_key = block * kBlock;
-  if (most_seen_ <= first_key) return nullptr;
+  if (most_seen_ <= first_key) return {1, nullptr};
   KeySource source;
-  if (!find_keys(block, &source)) return nullptr;
+  if (!find_keys(block, &source)) return {1, nullptr};
   const std::int32_t* visible =
       first_key + kBlock <= least_seen_ ? nullptr : visible_keys(first_key);
   if (by_keys_) {
-    kernels_.score_keys(queries_, vectors_, source, visible, best_);
-  } else {
-    if (route_->takes_keys && !route_->takes_keys(source)) take_floats();  // for the rest
-    route_->unpack(source, block_);
-    route_->score(queries_, vectors_, block_, visible, best_);
+    KeyPlace keys[kMostTogether + 1] = {source};
+    int blocks = 1;
+    Place next = next_;  // of the block after the last one
+    while (!visible && blocks < most && next.scales && (next.block + 1) * kBlock <= least_seen_) {
+      keys[blocks++] = next;
+      next = place_of(next.block + p_.block_step);
+    }
+    if (next.scales) keys[blocks] = next;
+    next_ = next;
+    kernels_.score_keys(queries_, vectors_, keys, blocks, source.stride, visible, best_);
+    return {blocks, best_};
   }
-  return best_;
+  if (route_->takes_keys && !route_->takes_keys(source)) take_floats();  // for the rest
+  route_->unpack(source, block_);
+  route_->score(queries_, vectors_, block_, visible, best_);
+  return {1, best_};
 }
 
 }  // namespace kvscout::cpu

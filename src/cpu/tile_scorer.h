@@ -24,6 +24,7 @@ struct Tile {
 
 class TileScorer {
  public:
+  static constexpr int kMostTogether = 8;
   // Enough for every instruction set, so that a size holds whichever is chosen later.
   static std::size_t scratch_bytes(const ScoreProblem&, int rows);
   TileScorer(const ScoreProblem&, const Kernels&, void* scratch, int rows);
@@ -33,20 +34,25 @@ class TileScorer {
 
   // Packs the queries of a tile. `span` is that of the tile's request.
   void begin(const Tile& tile, const Span& span);
-  // The largest logit of each row in `block`; null if the page does not exist or nobody sees a key.
-  const float* score(std::int64_t block);
-  // Entry of row r in the result of `score`.
-  int place(int r) const { return by_keys_ ? r * kernels_.lanes : r; }
-  int place_step() const { return by_keys_ ? kernels_.lanes : 1; }
+  // Blocks that `score` takes at once, at most: several where rows are few, so that nothing lies
+  // between two of them that no vector operation overlaps.
+  int together() const { return by_keys_ ? kMostTogether : 1; }
+  // Scores `block` and those after it, block_step apart, up to `most` (of together()):
+  // best[i*rows + r] is the largest logit of row r in the i-th. Null (of one block): there is no
+  // such page, or nobody sees a key.
+  struct Scored {
+    int blocks;
+    const float* best;
+  };
+  Scored score(std::int64_t block, int most);
 
  private:
   bool pack();
   void take_floats();
   // Where a block of keys lies. No rows: there is no such page, or no such block; no scales: they
   // do not lie together.
-  struct Place {
+  struct Place : KeyPlace {
     std::int64_t block = -1;
-    const std::uint8_t *rows = nullptr, *scales = nullptr;
   };
   Place place_of(std::int64_t block) const;
   bool find_keys(std::int64_t block, KeySource* source);

@@ -19,7 +19,7 @@ inline void put_in_order(KeyBlock& b) {
   s.rows = b.rows[0];
   s.stride = sizeof b.rows[0];
   s.scales = reinterpret_cast<const std::uint8_t*>(b.scales);
-  s.next_rows = nullptr;  // it lies otherwise
+  s.next = {};  // it lies otherwise
 }
 
 // 16 bytes of a row are two groups: their words in turn, for pairs of both.

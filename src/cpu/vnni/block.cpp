@@ -21,15 +21,18 @@ struct KeyBlock {
 template <bool kPlain>
 KVSCOUT_VNNI void unpack_all(const KeySource& source, KeyBlock& b) {
   StepRows ahead;
-  load_rows(source, 0, ahead);
+  load_rows(source.rows, source.stride, ahead);
   for (int step = 0; step < kSteps; ++step) {
     KeyGroup* out = b.step[step].group;
-    each_group<kPlain>(source, step, ahead, [&](int g, const KeyGroup& k) KVSCOUT_VNNI_LAMBDA {
-      out[g] = k;
-      if (!kPlain) return;
-      out[g].scale = _mm512_mul_ps(k.scale, _mm512_set1_ps(kPlainUp));
-      out[g].offset = _mm512_mul_ps(k.offset, _mm512_set1_ps(kPlainUp));
-    });
+    const std::uint8_t* next =
+        source.rows + (step + 1 < kSteps ? kStepRows * (step + 1) * source.stride : 0);
+    each_group<kPlain>(source, step, ahead, next,
+                       [&](int g, const KeyGroup& k) KVSCOUT_VNNI_LAMBDA {
+                         out[g] = k;
+                         if (!kPlain) return;
+                         out[g].scale = _mm512_mul_ps(k.scale, _mm512_set1_ps(kPlainUp));
+                         out[g].offset = _mm512_mul_ps(k.offset, _mm512_set1_ps(kPlainUp));
+                       });
   }
 }
 
@@ -40,23 +43,6 @@ KVSCOUT_VNNI void unpack(const KeySource& source, void* block) {
 
 // Rows whose sums, logits and maxima stay in registers.
 inline constexpr int kTogether = 8;
-
-KVSCOUT_VNNI_INLINE __m512 larger_halves(__m512 a, __m512 b) {  // 256 bits of each
-  return _mm512_max_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xEE));
-}
-KVSCOUT_VNNI_INLINE __m512 larger_blocks(__m512 a, __m512 b) {  // 128 bits, even and odd ones
-  return _mm512_max_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xDD));
-}
-
-// The largest lane of each of eight vectors, side by side.
-KVSCOUT_VNNI_INLINE void store_largest(const __m512 (&x)[kTogether], float* out) {
-  const __m512 even = larger_blocks(larger_halves(x[0], x[4]), larger_halves(x[2], x[6]));
-  const __m512 odd = larger_blocks(larger_halves(x[1], x[5]), larger_halves(x[3], x[7]));
-  __m512 both = _mm512_max_ps(_mm512_unpacklo_ps(even, odd), _mm512_unpackhi_ps(even, odd));
-  both = _mm512_max_ps(both, _mm512_permute_ps(both, 0x4E));
-  const __m512i order = _mm512_setr_epi32(0, 1, 8, 9, 4, 5, 12, 13, 0, 0, 0, 0, 0, 0, 0, 0);
-  _mm256_storeu_ps(out, _mm512_castps512_ps256(_mm512_permutexvar_ps(order, both)));
-}
 
 template <bool kMasked>
 KVSCOUT_VNNI void score_rows(const QueryRow* q, const KeyBlock& b, const std::int32_t* visible,
@@ -80,7 +66,7 @@ KVSCOUT_VNNI void score_rows(const QueryRow* q, const KeyBlock& b, const std::in
       }
     }
   }
-  store_largest(maxima, best);
+  _mm256_storeu_ps(best, _mm512_castps512_ps256(largest_of(maxima)));
 }
 
 KVSCOUT_VNNI void score(const void* tiles, int vectors, const void* block,

@@ -15,79 +15,84 @@
 namespace kvscout::cpu::vnni {
 namespace {
 
+// Blocks whose scales are kPlain, until one's are not: returns how many. Nothing lies between two
+// of them but the look at the next one's scales: its first keys are loaded beside this one's last.
 template <int kQueries, bool kPlain>
-KVSCOUT_VNNI void score_rows(const QueryRow* tile, const KeySource& source,
-                             const std::int32_t* visible, float* best) {
-  __m512 maxima[kQueries];
-  KVSCOUT_UNROLL
-  for (int r = 0; r < kQueries; ++r) maxima[r] = _mm512_set1_ps(-__builtin_inff());
+KVSCOUT_VNNI int score_rows(const QueryRow* tile, int rows, const KeyPlace* keys, int blocks,
+                            std::int64_t stride, const std::int32_t* visible, float* best) {
+  KeySource source;
+  source.stride = stride;
   StepRows ahead;
-  load_rows(source, 0, ahead);
-  for (int step = 0; step < kSteps; ++step) {
-    // Hidden, or the compiler hoists (and spills) broadcasts of all that rows hold.
-    const QueryRow* rows = tile;
-    asm volatile("" : "+r"(rows));
-    __m512 logit[kQueries];
+  load_rows(keys->rows, stride, ahead);
+  for (int b = 1;; ++b, ++keys, best += rows) {
+    source.scales = keys->scales;
+    source.next = keys[1];
+    __m512 maxima[kQueries];
     KVSCOUT_UNROLL
-    for (int r = 0; r < kQueries; ++r) logit[r] = _mm512_setzero_ps();
-    each_group<kPlain>(source, step, ahead, [&](int g, const KeyGroup& k) KVSCOUT_VNNI_LAMBDA {
-      add_group<kQueries, !kPlain>(rows, g, k, logit);
-    });
-    if (visible) {
+    for (int r = 0; r < kQueries; ++r) maxima[r] = _mm512_set1_ps(-__builtin_inff());
+    const std::uint8_t* next = keys->rows;
+    for (int step = 0; step < kSteps; ++step) {
+      next += kStepRows * stride;
+      if (step + 1 == kSteps) next = keys[b < blocks].rows;
+      // Hidden, or the compiler hoists (and spills) broadcasts of all that rows hold.
+      const QueryRow* queries = tile;
+      asm volatile("" : "+r"(queries));
+      __m512 logit[kQueries];
+      KVSCOUT_UNROLL
+      for (int r = 0; r < kQueries; ++r) logit[r] = _mm512_setzero_ps();
+      each_group<kPlain>(source, step, ahead, next,
+                         [&](int g, const KeyGroup& k) KVSCOUT_VNNI_LAMBDA {
+                           add_group<kQueries, !kPlain>(queries, g, k, logit);
+                         });
       KVSCOUT_UNROLL
       for (int r = 0; r < kQueries; ++r) {
-        const __m512i count = _mm512_set1_epi32(visible[r * kRows] - kStepRows * step);
-        maxima[r] = _mm512_mask_max_ps(maxima[r], _mm512_cmpgt_epi32_mask(count, key_of_lane()),
-                                       logit[r], maxima[r]);
+        if (visible) {
+          const __m512i count = _mm512_set1_epi32(visible[r] - kStepRows * step);
+          maxima[r] = _mm512_mask_max_ps(maxima[r], _mm512_cmpgt_epi32_mask(count, key_of_lane()),
+                                         logit[r], maxima[r]);
+        } else {
+          maxima[r] = _mm512_max_ps(logit[r], maxima[r]);
+        }
       }
-    } else {
-      KVSCOUT_UNROLL
-      for (int r = 0; r < kQueries; ++r) maxima[r] = _mm512_max_ps(logit[r], maxima[r]);
     }
+    _mm512_mask_storeu_ps(best, static_cast<__mmask16>((1u << rows) - 1), largest_of(maxima));
+    if (b == blocks || all_plain(keys[1].scales) != kPlain) return b;
   }
-  KVSCOUT_UNROLL
-  for (int r = 0; r < kQueries; ++r) best[r * kRows] = _mm512_reduce_max_ps(maxima[r]);
 }
 
 // Rows that do not exist repeat the last one.
 template <int kQueries, bool kPlain>
-KVSCOUT_VNNI void score_fewer(const QueryRow* tile, int rows, const KeySource& source,
-                              const std::int32_t* visible, float* best) {
+KVSCOUT_VNNI int score_up_to(const QueryRow* tile, int rows, const KeyPlace* keys, int blocks,
+                             std::int64_t stride, const std::int32_t* visible, float* best) {
+  if (rows == kQueries)
+    return score_rows<kQueries, kPlain>(tile, rows, keys, blocks, stride, visible, best);
   QueryRow all[kQueries];
-  std::int32_t seen[kQueries * kRows];
-  float found[kQueries * kRows];
+  std::int32_t seen[kQueries];
   for (int r = 0; r < kQueries; ++r) {
     const int row = r < rows ? r : rows - 1;
     all[r] = tile[row];
-    if (visible) seen[r * kRows] = visible[row * kRows];
+    if (visible) seen[r] = visible[row];
   }
-  score_rows<kQueries, kPlain>(all, source, visible ? seen : nullptr, found);
-  for (int r = 0; r < rows; ++r) best[r * kRows] = found[r * kRows];
+  return score_rows<kQueries, kPlain>(all, rows, keys, blocks, stride, visible ? seen : nullptr,
+                                      best);
 }
 
-template <int kQueries, bool kPlain>
-KVSCOUT_VNNI void score_up_to(const QueryRow* tile, int rows, const KeySource& source,
-                              const std::int32_t* visible, float* best) {
-  if (rows == kQueries)
-    score_rows<kQueries, kPlain>(tile, source, visible, best);
-  else
-    score_fewer<kQueries, kPlain>(tile, rows, source, visible, best);
-}
-
-using Score = void (*)(const QueryRow*, int, const KeySource&, const std::int32_t*, float*);
+using Score = int (*)(const QueryRow*, int, const KeyPlace*, int, std::int64_t, const std::int32_t*,
+                      float*);
 template <bool kPlain>
 constexpr Score kScore[] = {score_up_to<1, kPlain>, score_up_to<2, kPlain>, score_up_to<4, kPlain>,
                             score_up_to<8, kPlain>, score_up_to<kMostFewRows, kPlain>};
 
 }  // namespace
 
-KVSCOUT_VNNI void score_keys(const void* tile, int rows, const KeySource& source,
-                             const std::int32_t* visible, float* best) {
-  const Score* score = all_plain(source.scales) ? kScore<true> : kScore<false>;
-  score[rows <= 2   ? rows - 1
-        : rows <= 4 ? 2
-        : rows <= 8 ? 3
-                    : 4](static_cast<const QueryRow*>(tile), rows, source, visible, best);
+KVSCOUT_VNNI void score_keys(const void* tile, int rows, const KeyPlace* keys, int blocks,
+                             std::int64_t stride, const std::int32_t* visible, float* best) {
+  const int kernel = rows <= 2 ? rows - 1 : rows <= 4 ? 2 : rows <= 8 ? 3 : 4;
+  for (int b = 0; b < blocks;) {
+    const Score* score = all_plain(keys[b].scales) ? kScore<true> : kScore<false>;
+    b += score[kernel](static_cast<const QueryRow*>(tile), rows, keys + b, blocks - b, stride,
+                       visible, best + b * rows);
+  }
 }
 
 }  // namespace kvscout::cpu::vnni

@@ -63,56 +63,60 @@ struct KeyGroup {
   __m512 scale, offset;
 };
 
-// What it holds is computed here and not further down.
-KVSCOUT_VNNI_INLINE void keep_here(KeyGroup& k) {
-  asm volatile(""
-               : "+v"(k.dwords[0]), "+v"(k.dwords[1]), "+v"(k.dwords[2]), "+v"(k.dwords[3]),
-                 "+v"(k.scale), "+v"(k.offset));
+// They are computed here and not further down.
+KVSCOUT_VNNI_INLINE void keep_here(__m512i (&x)[4]) {
+  asm volatile("" : "+v"(x[0]), "+v"(x[1]), "+v"(x[2]), "+v"(x[3]));
 }
 
-// Blocks of 16 bytes of a step's keys: [q][block], of keys r + 32q.
+// Blocks of 16 bytes of a step's keys: [q][block], of keys r + 32q. `first` is the first of them.
 struct StepRows {
   __m512i block[4][4];
 };
-KVSCOUT_VNNI_INLINE void load_rows(const KeySource& source, int step, int q, StepRows& rows) {
-  const std::int64_t stride = hidden(source.stride);
-  blocks_of_rows(source.rows + (kStepRows * step + 32 * q) * stride, stride, rows.block[q]);
+KVSCOUT_VNNI_INLINE void load_rows(const std::uint8_t* first, std::int64_t row_stride, int q,
+                                   StepRows& rows) {
+  const std::int64_t stride = hidden(row_stride);
+  blocks_of_rows(first + 32 * q * stride, stride, rows.block[q]);
 }
-KVSCOUT_VNNI_INLINE void load_rows(const KeySource& source, int step, StepRows& rows) {
+KVSCOUT_VNNI_INLINE void load_rows(const std::uint8_t* first, std::int64_t stride, StepRows& rows) {
   KVSCOUT_UNROLL
-  for (int q = 0; q < 4; ++q) load_rows(source, step, q, rows);
+  for (int q = 0; q < 4; ++q) load_rows(first, stride, q, rows);
 }
 
 // Calls take(g, group) for the groups of the keys of a step, in order, each when the next one is
 // ready: a processor does not look far enough ahead for that (3% of 8 rows). `rows` are the step's,
-// and become the next one's (another 3% of 4 rows).
+// and become the next one's (another 3% of 4 rows), of which the first lies at `next`.
 template <bool kPlain, class Take>
 KVSCOUT_VNNI_INLINE void each_group(const KeySource& source, int step, StepRows& rows,
-                                    const Take& take) {
+                                    const std::uint8_t* next, const Take& take) {
   const __m512i table = table_of(kDoubledPlus12);
   const StepRows now = rows;
   ScaleBytes scales;
   KeyGroup ready;
+  const auto take_ready = [&](int g) KVSCOUT_VNNI_LAMBDA {
+    ready.scale = scales_of<kPlain>(scales, g);
+    ready.offset = _mm512_mul_ps(ready.scale, _mm512_set1_ps(-kBias));
+    take(g, ready);
+  };
   KVSCOUT_UNROLL
   for (int c = 0; c < 4; ++c) {
     prefetch_next(source, 4 * step + c);
     __m512i dwords[4];
     dwords_of_block(now.block[0][c], now.block[1][c], now.block[2][c], now.block[3][c], dwords);
-    if (c % 2 == 0) scales = load_scales<kPlain>(source.scales + c / 2 * 512 + 64 * step);
     KVSCOUT_UNROLL
     for (int half = 0; half < 2; ++half) {
       const Nibbles x = look_up(dwords[2 * half], table);
       const Nibbles y = look_up(dwords[2 * half + 1], table);
-      const __m512 scale = scales_of<kPlain>(scales, 2 * c + half);
-      KeyGroup next{
-          {x.low, x.high, y.low, y.high}, scale, _mm512_mul_ps(scale, _mm512_set1_ps(-kBias))};
-      keep_here(next);
-      if (2 * c + half > 0) take(2 * c + half - 1, ready);
-      ready = next;
+      __m512i next_dwords[4] = {x.low, x.high, y.low, y.high};
+      keep_here(next_dwords);
+      if (2 * c + half > 0) take_ready(2 * c + half - 1);
+      if (c % 2 == 0 && half == 0)
+        scales = load_scales<kPlain>(source.scales + c / 2 * 512 + 64 * step);
+      KVSCOUT_UNROLL
+      for (int i = 0; i < 4; ++i) ready.dwords[i] = next_dwords[i];
     }
-    if (step + 1 < kSteps) load_rows(source, step + 1, c, rows);
+    load_rows(next, source.stride, c, rows);
   }
-  take(7, ready);
+  take_ready(7);
 }
 
 // Adds group g to the logits of rows: of each four dot products and two fma. All rows take one step
@@ -137,6 +141,31 @@ KVSCOUT_VNNI_INLINE void add_group(const QueryRow* q, int g, const KeyGroup& k,
     if (kDown) scale = _mm512_mul_ps(scale, _mm512_set1_ps(kPlainDown));
     logit[r] = _mm512_fmadd_ps(scaled, scale, logit[r]);
   }
+}
+
+KVSCOUT_VNNI_INLINE __m512 larger_of_pairs(__m512 a, __m512 b) {
+  return _mm512_max_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+}
+KVSCOUT_VNNI_INLINE __m512 larger_of_fours(__m512 a, __m512 b) {
+  const __m512d x = _mm512_castps_pd(a), y = _mm512_castps_pd(b);
+  return _mm512_max_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)),
+                       _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
+}
+KVSCOUT_VNNI_INLINE __m512 larger_of_blocks(__m512 a, __m512 b) {  // of 128 bits
+  return _mm512_max_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xDD));
+}
+
+// The largest lane of each vector: lane r is that of x[r]. (Of eight 24 instructions, where one
+// after the other takes 64.)
+template <int kVectors>
+KVSCOUT_VNNI_INLINE __m512 largest_of(const __m512 (&x)[kVectors]) {
+  const auto at = [&](int r) KVSCOUT_VNNI_LAMBDA { return x[r < kVectors ? r : kVectors - 1]; };
+  __m512 four[4];
+  KVSCOUT_UNROLL
+  for (int i = 0; i < 4; ++i)
+    four[i] = larger_of_fours(larger_of_pairs(at(4 * i), at(4 * i + 1)),
+                              larger_of_pairs(at(4 * i + 2), at(4 * i + 3)));
+  return larger_of_blocks(larger_of_blocks(four[0], four[1]), larger_of_blocks(four[2], four[3]));
 }
 
 }  // namespace kvscout::cpu::vnni

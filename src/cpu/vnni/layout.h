@@ -78,12 +78,12 @@ KVSCOUT_VNNI_INLINE std::int64_t hidden(std::int64_t x) {
 // scales. Called all along: many lines at once would wait for each other. In the order in which
 // they lie, so that the hardware fetches some itself (5% of 8 rows from the third-level cache).
 KVSCOUT_VNNI_INLINE void prefetch_next(const KeySource& source, int n) {
-  if (!source.next_rows) return;
+  if (!source.next.rows) return;
   const std::int64_t stride = hidden(source.stride);
-  const std::uint8_t* rows = source.next_rows + 4 * n * stride;
+  const std::uint8_t* rows = source.next.rows + 4 * n * stride;
   KVSCOUT_UNROLL
   for (int r = 0; r < 4; ++r) __builtin_prefetch(rows + r * stride);
-  if (n % 2 == 0) __builtin_prefetch(source.next_scales + 32 * n);
+  if (n % 2 == 0) __builtin_prefetch(source.next.scales + 32 * n);
 }
 
 // Whether one of a block's 1024 scale bytes is NaN.
@@ -104,8 +104,8 @@ Route table_route();
 Route block_route();
 
 // keys.cpp
-void score_keys(const void* tile, int rows, const KeySource& source, const std::int32_t* visible,
-                float* best);
+void score_keys(const void* tile, int rows, const KeyPlace* keys, int blocks, std::int64_t stride,
+                const std::int32_t* visible, float* best);
 
 // marks.cpp
 int list_marks(const std::uint8_t* bits, int columns, std::int32_t* list);
