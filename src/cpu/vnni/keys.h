@@ -13,16 +13,22 @@ KVSCOUT_VNNI_INLINE __m512i key_of_lane() {
   return _mm512_setr_epi32(0, 32, 64, 96, 1, 33, 65, 97, 2, 34, 66, 98, 3, 35, 67, 99);
 }
 
-// Whether all of a block's 1024 scale bytes are zero or positive, normal numbers.
-KVSCOUT_VNNI_INLINE bool all_plain(const std::uint8_t* scales) {
+// Whether all of a block's 1024 scale bytes are positive, normal numbers, or, with kZeros, zero.
+template <bool kZeros>
+KVSCOUT_VNNI_INLINE bool all_normal(const std::uint8_t* scales) {
   __m512i least = _mm512_set1_epi8(-1), most = _mm512_setzero_si512();
   for (int i = 0; i < 1024; i += 64) {
     const __m512i bytes = _mm512_loadu_si512(scales + i);
-    least = _mm512_min_epu8(least, _mm512_add_epi8(bytes, _mm512_set1_epi8(-1)));  // 0: 255
+    const __m512i counted = kZeros ? _mm512_add_epi8(bytes, _mm512_set1_epi8(-1)) : bytes;  // 255
+    least = _mm512_min_epu8(least, counted);
     most = _mm512_max_epu8(most, bytes);
   }
-  return (_mm512_cmplt_epu8_mask(least, _mm512_set1_epi8(0x07)) |
+  return (_mm512_cmplt_epu8_mask(least, _mm512_set1_epi8(kZeros ? 0x07 : 0x08)) |
           _mm512_cmpge_epu8_mask(most, _mm512_set1_epi8(0x7F))) == 0;
+}
+// Whether they are `plain`. Zeros (padding) take a second look, 48 operations instead of 32.
+KVSCOUT_VNNI_INLINE bool all_plain(const std::uint8_t* scales) {
+  return all_normal<false>(scales) || all_normal<true>(scales);
 }
 
 // Scale bytes of four groups in each lane, without signs; the same, halves of lanes exchanged.
