@@ -193,20 +193,31 @@ class Indexer {
   void add_column(const Tile& t, const float* best, int pass, float* strip) const {
     const bool last = pass == plan_.score.passes - 1;
     const auto scaled = [&](float m) { return m == kLowest || !last ? m : global_ * m; };
-    const auto at = [&](int r) -> float& { return strip[in_strip(r)]; };
-    if (p_.reduce == Reduce::none) {
-      for (int r = 0; r < t.rows(); ++r) at(r) = best ? scaled(best[r]) : kLowest;
-    } else {
-      for (int i = 0; i < t.count; ++i) {
-        float m = pass == 0 ? kLowest : at(i);
+    // score_of(row, what is there).
+    const auto store = [&](const auto& score_of) {
+      for (int first = 0, rows = results(t); first < rows; first += 8) {
+        float* to = strip + in_strip(first);
+        const int n = std::min(rows - first, 8);
+        for (int r = 0; r < n; ++r) to[r] = score_of(first + r, to[r]);
+        for (int r = n; r < 8; ++r) to[r] = 0;
+      }
+    };
+    if (p_.reduce != Reduce::none) {
+      store([&](int i, const float& before) {
+        float m = pass == 0 ? kLowest : before;
         for (int h = 0; best && h < t.heads; ++h) {
           const float x = best[static_cast<std::int64_t>(h) * t.count + i];
           m = x > m ? x : m;
         }
-        at(i) = scaled(m);
-      }
+        return scaled(m);
+      });
+    } else if (!best) {
+      store([](int, const float&) { return kLowest; });
+    } else if (global_ > 0) {
+      store([&](int r, const float&) { return global_ * best[r]; });  // -inf stays -inf
+    } else {
+      store([&](int r, const float&) { return scaled(best[r]); });
     }
-    for (int r = results(t); r % 8; ++r) at(r) = 0;
   }
 
   void store(const Tile& t, const Span& s, const RowTopk& rows) const {
