@@ -54,9 +54,13 @@ IndexPlan plan_index(const IndexProblem& ip, int threads) {
   const std::int64_t rows = plan.tiles * plan.score.head_tasks * plan.rows;
   const std::int64_t least = std::max<std::int64_t>(
       1, std::max(batch, p.q.tokens / plan.score.queries) * plan.score.head_tasks);
-  if (threads > 1 && least < 4 * threads) {
+  // More tasks even out better what other work takes of a core; each packs its queries and leaves
+  // candidates, which is next to nothing for few rows and many columns.
+  const bool cheap = plan.score.rows() <= kMaxLanes && p.max_k_tiles >= 4096 * threads;
+  const std::int64_t tasks = (cheap ? 8 : 4) * threads;
+  if (threads > 1 && least < tasks) {
     plan.splits =
-        std::clamp<std::int64_t>(p.max_k_tiles / kLeastStrip, 1, (4 * threads + least - 1) / least);
+        std::clamp<std::int64_t>(p.max_k_tiles / kLeastStrip, 1, (tasks + least - 1) / least);
     while (plan.splits > 1 &&
            static_cast<std::size_t>(rows) * row_bytes(plan.splits) > kMostCandidates)
       plan.splits /= 2;
