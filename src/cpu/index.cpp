@@ -176,11 +176,8 @@ class Indexer {
         for (int c = 0; c < columns;) {
           const auto scored = scorer.score(p_.block_start + (first + c) * p_.block_step,
                                            std::min(scorer.together(), columns - c));
-          const float* best = scored.best;
-          for (const int past = c + scored.blocks; c < past; ++c) {
-            add_column(tile, best, pass, scores + 8 * c);
-            if (best) best += tile.rows();
-          }
+          for (int i = 0; i < scored.blocks; ++i, ++c)
+            add_column(tile, scored.of(i), pass, scores + 8 * c);
         }
       }
       set_heads(p_, plan_.score, unit % plan_.score.head_tasks, 0, &tile);

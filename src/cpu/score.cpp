@@ -176,15 +176,14 @@ void score(const ScoreProblem& p, const Launch& l) {
         const int most = static_cast<int>(std::min<std::int64_t>(scorer.together(), seen - n));
         for (int i = 0; i < most; ++i) out.prefetch(n + i);
         const auto scored = scorer.score(p.block_start + n * p.block_step, most);
-        const float* best = scored.best;
-        for (const std::int64_t past = n + scored.blocks; n < past; ++n) {
+        for (int i = 0; i < scored.blocks; ++i, ++n) {
+          const float* best = scored.of(i);
           if (p.reduce != Reduce::none)
             out.merge(n, best, pass == 0, pass == plan.passes - 1);
           else if (best)
             out.write(n, best);
           else
             out.fill(n);
-          if (best) best += tile.rows();
         }
       }
     }

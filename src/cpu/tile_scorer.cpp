@@ -214,9 +214,9 @@ const std::int32_t* TileScorer::visible_keys(std::int64_t first_key) {
 
 TileScorer::Scored TileScorer::score(std::int64_t block, int most) {
   const std::int64_t first_key = block * kBlock;
-  if (most_seen_ <= first_key) return {1, nullptr};
+  if (most_seen_ <= first_key) return {};
   KeySource source;
-  if (!find_keys(block, &source)) return {1, nullptr};
+  if (!find_keys(block, &source)) return {};
   const std::int32_t* visible =
       first_key + kBlock <= least_seen_ ? nullptr : visible_keys(first_key);
   if (by_keys_) {
@@ -230,12 +230,12 @@ TileScorer::Scored TileScorer::score(std::int64_t block, int most) {
     if (next.scales) keys[blocks] = next;
     next_ = next;
     kernels_.score_keys(queries_, vectors_, keys, blocks, source.stride, visible, best_);
-    return {blocks, best_};
+    return {blocks, best_, tile_.rows()};
   }
   if (route_->takes_keys && !route_->takes_keys(source)) take_floats();  // for the rest
   route_->unpack(source, block_);
   route_->score(queries_, vectors_, block_, visible, best_);
-  return {1, best_};
+  return {1, best_, tile_.rows()};
 }
 
 }  // namespace kvscout::cpu

@@ -37,13 +37,15 @@ class TileScorer {
   // Blocks that `score` takes at once, at most: several where rows are few, so that nothing lies
   // between two of them that no vector operation overlaps.
   int together() const { return by_keys_ ? kMostTogether : 1; }
-  // Scores `block` and those after it, block_step apart, up to `most` (of together()):
-  // best[i*rows + r] is the largest logit of row r in the i-th. Null (of one block): there is no
-  // such page, or nobody sees a key.
+  // How many blocks were scored, and the largest logits of the i-th of them, row by row; null:
+  // there is no such page, or nobody sees a key.
   struct Scored {
-    int blocks;
-    const float* best;
+    int blocks = 1;
+    const float* best = nullptr;
+    int rows = 0;
+    const float* of(int i) const { return best ? best + i * rows : nullptr; }
   };
+  // Scores `block` and those after it, block_step apart, up to `most` (of together()).
   Scored score(std::int64_t block, int most);
 
  private:
