@@ -88,8 +88,9 @@ constexpr Score kScore[] = {score_up_to<1, kPlain>, score_up_to<2, kPlain>, scor
 KVSCOUT_VNNI void score_keys(const void* tile, int rows, const KeyPlace* keys, int blocks,
                              std::int64_t stride, const std::int32_t* visible, float* best) {
   const int kernel = rows <= 2 ? rows - 1 : rows <= 4 ? 2 : rows <= 8 ? 3 : 4;
-  for (int b = 0; b < blocks;) {
-    const Score* score = all_plain(keys[b].scales) ? kScore<true> : kScore<false>;
+  bool plain = all_plain(keys->scales);
+  for (int b = 0; b < blocks; plain = !plain) {  // one kind ends where the other begins
+    const Score* score = plain ? kScore<true> : kScore<false>;
     b += score[kernel](static_cast<const QueryRow*>(tile), rows, keys + b, blocks - b, stride,
                        visible, best + b * rows);
   }
