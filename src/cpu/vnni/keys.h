@@ -19,7 +19,8 @@ KVSCOUT_VNNI_INLINE bool all_normal(const std::uint8_t* scales) {
   __m512i least = _mm512_set1_epi8(-1), most = _mm512_setzero_si512();
   for (int i = 0; i < 1024; i += 64) {
     const __m512i bytes = _mm512_loadu_si512(scales + i);
-    const __m512i counted = kZeros ? _mm512_add_epi8(bytes, _mm512_set1_epi8(-1)) : bytes;  // 255
+    // With kZeros one less, so that zero is 255.
+    const __m512i counted = kZeros ? _mm512_add_epi8(bytes, _mm512_set1_epi8(-1)) : bytes;
     least = _mm512_min_epu8(least, counted);
     most = _mm512_max_epu8(most, bytes);
   }
@@ -90,7 +91,8 @@ KVSCOUT_VNNI_INLINE void load_rows(const std::uint8_t* first, std::int64_t strid
 
 // Calls take(g, group) for the groups of the keys of a step, in order, each when the next one is
 // ready: a processor does not look far enough ahead for that (3% of 8 rows). `rows` are the step's,
-// and become the next one's (another 3% of 4 rows), of which the first lies at `next`.
+// and become the next one's (another 3% of 4 rows), of which the first lies at `next`;
+// after the last step any that can be read.
 template <bool kPlain, class Take>
 KVSCOUT_VNNI_INLINE void each_group(const KeySource& source, int step, StepRows& rows,
                                     const std::uint8_t* next, const Take& take) {
