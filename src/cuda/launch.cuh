@@ -25,8 +25,9 @@ struct ScoreEntry {
 template <class Ops, int Tiles>
 ScoreFunction stream_of(Call call) {
   if constexpr (Ops::kKnowsCalls && (Tiles == 1 || Ops::kQueryScales)) {
-    if (call == Call::single) return score_stream<Ops, Tiles, Call::single>;
-    if (call == Call::decode) return score_stream<Ops, Tiles, Call::decode>;
+    if constexpr (Tiles == 1 && Ops::kQueryScales)
+      if (call == Call::single) return score_stream<Ops, Tiles, Call::single>;
+    if (call != Call::any) return score_stream<Ops, Tiles, Call::decode>;
   }
   return score_stream<Ops, Tiles>;
 }

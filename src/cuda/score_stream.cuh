@@ -2,9 +2,9 @@
 // streams keys past them. Bound: reading the keys once (9216 bytes a block of NVFP4 keys).
 //
 // A block of threads, one a multiprocessor, takes an equal run of blocks of keys, and its warps
-// take equal numbers of units of those (half a block of NVFP4 keys, stream_units.cuh), wherever
-// they begin and end. A block of keys that several warps share is put together at the end of the
-// run.
+// take equal numbers of those, or, where that evens them out, of their units (half a block of NVFP4
+// keys, stream_units.cuh), wherever they begin and end. A block of keys that several warps share is
+// put together at the end of the run.
 //
 // Keys go from memory straight into registers (stream_share.cuh). Instructions before the loop run
 // once and wait to be fetched, so the calls that decoding makes have kernels without the code of
@@ -50,10 +50,14 @@ __global__ void __launch_bounds__(stream_threads(Tiles * 8), 1)
   }
   if constexpr (Ops::kLooksUp) __syncthreads();
   const auto line = static_cast<unsigned>(blocks.begin);
-  const auto units = static_cast<unsigned>(blocks.end - blocks.begin) * kUnits;
-  const unsigned each = units / kStreamWarps, rest = units % kStreamWarps;
-  const int begin = static_cast<int>(warp * each + min(static_cast<unsigned>(warp), rest)),
-            end_of_warp = begin + static_cast<int>(each + (static_cast<unsigned>(warp) < rest));
+  // Whole blocks where no share gets longer by that; then nothing has to be put together.
+  const auto count = static_cast<unsigned>(blocks.end - blocks.begin);
+  const auto longest = [](unsigned parts) { return (parts + kStreamWarps - 1) / kStreamWarps; };
+  const bool whole = longest(count) * kUnits == longest(count * kUnits);
+  const unsigned part = whole ? kUnits : 1, parts = whole ? count : count * kUnits;
+  const unsigned each = parts / kStreamWarps, rest = parts % kStreamWarps, index = warp;
+  const int begin = static_cast<int>((index * each + min(index, rest)) * part),
+            end_of_warp = begin + static_cast<int>((each + (index < rest)) * part);
   if (lane == 0) here.begin = begin, here.end = end_of_warp, here.line = line;
   if (begin < end_of_warp) {
     const auto share_of = [&](const Segment& found, int at, int pass) {
@@ -79,7 +83,7 @@ __global__ void __launch_bounds__(stream_threads(Tiles * 8), 1)
     Share share = share_of(found, begin, 0);
 #pragma unroll 1
     for (;;) {
-      stream_units<Ops>(p, share, queries, here, lane);
+      stream_units<Ops, kCall>(p, share, queries, here, lane);
       if (here.pass + 1 < p.tile.passes) {
         share = share_of(here.segment, here.at, here.pass + 1);
       } else {

@@ -67,11 +67,15 @@ struct Share {
   }
 };
 
-// Where a lane's part of a block begins whose index is 0: its row 0, and, paged, its first word of
-// scales.
-struct alignas(16) LaneSource {
-  const std::uint8_t *keys, *scales;
+// What decoding calls read in place of a page that does not exist: scales of NaN, so that no
+// maximum takes what comes of them, and the same bytes as keys.
+struct NoPage {
+  std::uint32_t words[kBlock * 64 / 4];  // as long as a page's keys
+  constexpr NoPage() : words{} {
+    for (std::uint32_t& w : words) w = nvfp4::kNanScale * 0x01010101u;
+  }
 };
+static __device__ constexpr NoPage kNoPage{};
 
 // What a warp is at. In shared memory, so that it takes no registers in the inner loop.
 template <int Tiles>
@@ -81,7 +85,9 @@ struct Position : Share {
   float scale;
   unsigned straight;  // units, counted from the first column's block, that need no mask and whose
                       // next block is dense
-  LaneSource lanes[32];
+  // Where a lane's part of a block begins whose index is 0: its row 0, and, paged, its first word
+  // of scales. With `targets` three arrays of 8 bytes a lane, so that one address finds them all.
+  const std::uint8_t *keys_of[32], *scales_of[32];
   // Where a lane puts the maximum of the row that it speaks for; null: nowhere. Moves with the
   // columns.
   float* targets[32];
@@ -95,7 +101,7 @@ struct Position : Share {
 
 // The block that is being loaded, as a lane sees it.
 struct Source {
-  const std::uint8_t *keys, *scales;  // as in LaneSource; null: the page id lies outside the pool
+  const std::uint8_t *keys, *scales;  // null: the page id lies outside the pool
   __device__ __forceinline__ bool exists() const { return keys != nullptr; }
 };
 
@@ -160,6 +166,18 @@ __device__ __forceinline__ void load_words(const ScoreParams& p, const Share& he
       const unsigned row = here.first_scale + static_cast<unsigned>(r) * p.k_heads;
       word[j][h] = load_word<true>(from.scales + scale_layout::row_128x4(row));
     }
+}
+
+// The same of a page, where `wanted`, without a branch.
+__device__ __forceinline__ void load_words_if(bool wanted, const Source& from, int u,
+                                              std::uint32_t (&word)[4][2]) {
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    uint4 v = make_uint4(word[0][h], word[1][h], word[2][h], word[3][h]);
+    load_streaming_if<false>(wanted, from.scales + u * 256 + h * 128, v);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) word[j][h] = word_of(v, j);
+  }
 }
 
 // Scales of a block that does not exist: NaN, so that no maximum takes what comes of it.
