@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "cpu/index_plan.h"
 #include "cpu/operations.h"
 #include "cpu/threads.h"
 #include "cpu/tile_list.h"
@@ -16,83 +17,6 @@ namespace kvscout::cpu {
 namespace {
 
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
-constexpr int kLeastStrip = 64;                     // columns of a strip
-constexpr std::size_t kMostCandidates = 16u << 20;  // bytes of the splits' results
-constexpr std::size_t kMostScratch = 47u << 20;     // bytes of all workers
-
-std::size_t aligned(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
-
-struct IndexPlan {
-  ScorePlan score;
-  int rows = 0;                          // results of a tile
-  std::int64_t tiles = 0;                // at most
-  std::int64_t splits = 1, columns = 0;  // splits of the columns, columns of each
-  std::size_t list_bytes = 0, row_bytes = 0, candidate_bytes = 0, scorer_bytes = 0, strip_bytes = 0,
-              scratch_bytes = 0;
-  int workers = 1;
-
-  int stride() const { return (rows + 7) / 8 * 8; }
-  // 16 KB, or 64 columns where there are many rows: what a strip costs is shared by its columns.
-  int strip() const { return std::clamp(4096 / stride(), kLeastStrip, kMarkColumns) / 64 * 64; }
-  std::size_t bytes() const {
-    return list_bytes + candidate_bytes + scratch_bytes * static_cast<std::size_t>(workers);
-  }
-};
-
-IndexPlan plan_index(const IndexProblem& ip, int threads) {
-  const ScoreProblem& p = ip.score;
-  IndexPlan plan;
-  plan.score = plan_score(p, threads);
-  plan.rows = (p.reduce == Reduce::none ? plan.score.heads : 1) * plan.score.queries;
-  const std::int64_t batch = p.requests.batch;
-  plan.tiles = std::min<std::int64_t>(p.q.tokens, p.q.tokens / plan.score.queries + batch);
-
-  // A row's forced scores, then for each split a count, ids and scores.
-  const auto row_bytes = [&](std::int64_t splits) {
-    return static_cast<std::size_t>(4 * ip.rule.topk + splits * (4 + 8 * ip.rule.topk));
-  };
-  const std::int64_t rows = plan.tiles * plan.score.head_tasks * plan.rows;
-  const std::int64_t least = std::max<std::int64_t>(
-      1, std::max(batch, p.q.tokens / plan.score.queries) * plan.score.head_tasks);
-  // More tasks even out better what other work takes of a core; each packs its queries and leaves
-  // candidates, which is next to nothing for few rows and many columns.
-  const bool cheap = plan.score.rows() <= kMaxLanes && p.max_k_tiles >= 4096 * threads;
-  const std::int64_t tasks = (cheap ? 8 : 4) * threads;
-  if (threads > 1 && least < tasks) {
-    plan.splits =
-        std::clamp<std::int64_t>(p.max_k_tiles / kLeastStrip, 1, (tasks + least - 1) / least);
-    while (plan.splits > 1 &&
-           static_cast<std::size_t>(rows) * row_bytes(plan.splits) > kMostCandidates)
-      plan.splits /= 2;
-  }
-  plan.columns = std::max<std::int64_t>(1, (p.max_k_tiles + plan.splits - 1) / plan.splits);
-  plan.list_bytes = aligned(TileList::bytes(batch));
-  plan.row_bytes = row_bytes(plan.splits);
-  plan.candidate_bytes =
-      plan.splits > 1 ? aligned(static_cast<std::size_t>(rows) * plan.row_bytes) : 0;
-  plan.scorer_bytes = aligned(TileScorer::scratch_bytes(p, plan.score.rows()));
-  plan.strip_bytes =
-      aligned(static_cast<std::size_t>(plan.stride()) * plan.strip() * sizeof(float));
-  plan.scratch_bytes =
-      plan.scorer_bytes + plan.strip_bytes + aligned(RowTopk::bytes(plan.rows, ip.rule.topk));
-  const auto most_workers =
-      static_cast<std::int64_t>(std::max<std::size_t>(1, kMostScratch / plan.scratch_bytes));
-  plan.workers = static_cast<int>(std::clamp<std::int64_t>(
-      std::min<std::int64_t>(threads, most_workers), 1,
-      std::max<std::int64_t>(1, plan.tiles * plan.score.head_tasks * plan.splits)));
-  return plan;
-}
-
-// What the splits of one row left.
-struct Candidates {
-  std::byte* at;
-  int topk;
-  float* forced() const { return reinterpret_cast<float*>(at); }
-  std::byte* split(std::int64_t s) const { return at + 4 * topk + s * (4 + 8 * topk); }
-  std::int32_t& count(std::int64_t s) const { return *reinterpret_cast<std::int32_t*>(split(s)); }
-  std::int32_t* ids(std::int64_t s) const { return reinterpret_cast<std::int32_t*>(split(s) + 4); }
-  float* scores(std::int64_t s) const { return reinterpret_cast<float*>(split(s) + 4 + 4 * topk); }
-};
 
 class Indexer {
  public:
