@@ -10,8 +10,6 @@ namespace {
 constexpr std::size_t kMostLeft = 16u << 20;     // bytes of what splits leave
 constexpr std::size_t kMostScratch = 47u << 20;  // bytes of all workers
 
-std::size_t aligned(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
-
 }  // namespace
 
 IndexPlan plan_index(const IndexProblem& ip, int threads) {

@@ -33,6 +33,9 @@ struct ScorePlan {
   int rows() const { return heads * queries; }
 };
 
+// Parts of a workspace begin at multiples of 256 bytes.
+inline std::size_t aligned(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
+
 inline int lowest_power_at_least(std::int64_t n) {
   int p = 1;
   while (p < n) p *= 2;

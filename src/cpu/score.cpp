@@ -16,8 +16,6 @@ namespace {
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 constexpr std::int64_t kColumnsAhead = 4;  // whose output is asked for while others are filled
 
-std::size_t aligned(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
-
 // Where the results of a tile lie, one a head and query or one a query, column by column. (Nothing
 // overlaps with what is done between two blocks of few rows: it should be few instructions.)
 class TileOutput {
