@@ -26,7 +26,8 @@ __global__ void __launch_bounds__(stream_threads(Tiles * 8), 1)
   warm_constants(given);
   if constexpr (Ops::kLooksUp) ByTable::fill<Ops::kBf16>();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  __shared__ unsigned sums[kStreamWarps * LevelLine::kSlots];
+  __shared__ unsigned sums[kStreamWarps * LevelLine::kSlots], next_tail;
+  if (threadIdx.x == 0) next_tail = blockIdx.x;
   Ready ready;
   LevelLine list(p, sums, ready);
   ready.wait_for_previous();
@@ -45,10 +46,10 @@ __global__ void __launch_bounds__(stream_threads(Tiles * 8), 1)
   const Run blocks = list.run(blockIdx.x);
   if (blocks.end - blocks.begin <= kFewBlocks<kStreamWarps> && p.tile.passes == 1) {
     score_few<Ops, Tiles, kStreamWarps>(p, list, blocks);
-    fill_tails(p);
+    fill_own_tails(p);
     return;
   }
-  if constexpr (Ops::kLooksUp) __syncthreads();
+  __syncthreads();
   const auto line = static_cast<unsigned>(blocks.begin);
   // Whole blocks where no share gets longer by that; then nothing has to be put together.
   const auto count = static_cast<unsigned>(blocks.end - blocks.begin);
@@ -95,7 +96,7 @@ __global__ void __launch_bounds__(stream_threads(Tiles * 8), 1)
       ask_queries(share.segment, share.pass);
     }
   }
-  fill_tails(p);
+  fill_own_tails(p, &next_tail);
 
   // The last block, if this warp began it and later warps went on with it.
   __syncthreads();

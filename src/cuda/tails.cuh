@@ -1,7 +1,7 @@
 // The -inf tails: what lies beyond the columns that a token sees.
 #pragma once
 
-#include "cuda/score_params.cuh"
+#include "cuda/segment.cuh"
 #include "cuda/visible.cuh"
 
 namespace kvscout::cuda {
@@ -41,6 +41,27 @@ __device__ __forceinline__ void fill_tails(const ScoreParams& p, unsigned warp, 
 }
 __device__ __forceinline__ void fill_tails(const ScoreParams& p) {
   fill_tails(p, threadIdx.x / 32, blockDim.x / 32, 0, p.fill_parts);
+}
+
+// In streams a block of threads writes the parts `blockIdx.x`, that and `gridDim.x`, and so on:
+// either all its warps alike,
+__device__ __forceinline__ void fill_own_tails(const ScoreParams& p) {
+  const unsigned warps = blockDim.x / 32, after = warps - 1 - threadIdx.x / 32;
+  fill_parts(p, blockIdx.x + gridDim.x * after, gridDim.x * warps, p.fill_parts,
+             [&](std::int64_t token) { return visible_columns(p.lengths, columns_of(p), token); });
+}
+// or the warps that come here first, part by part: the last one is what a call waits for, and a
+// look at the lengths takes 0.6 us. `next`: in shared memory, the block's number at first.
+__device__ __forceinline__ void fill_own_tails(const ScoreParams& p, unsigned* next) {
+#pragma unroll 1
+  while (*static_cast<volatile unsigned*>(next) < p.fill_parts) {
+    unsigned part = 0;
+    if (found_again(threadIdx.x) % 32 == 0) part = atomicAdd(next, gridDim.x);
+    part = __shfl_sync(kAllLanes, part, 0);
+    fill_parts(p, part, p.fill_parts, p.fill_parts, [&](std::int64_t token) {
+      return visible_columns(p.lengths, columns_of(p), token);
+    });
+  }
 }
 
 // In a grid of cells, beyond all of its columns: by the blocks of threads beyond, which need no
