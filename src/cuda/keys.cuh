@@ -133,6 +133,13 @@ __device__ __forceinline__ void load_scale_words(const ScoreParams& p, const Key
   }
 }
 
+// Of a page's scales, from a lane's first word on: its four words of rows r + 8h of half a block,
+// 32 rows apart.
+__device__ __forceinline__ const std::uint8_t* words_of(const std::uint8_t* first, int half,
+                                                        int h) {
+  return first + half * 256 + h * 128;
+}
+
 // Which query heads a (unit, pass) of a tile means.
 struct HeadChunk {
   int key_head, first_head, heads;

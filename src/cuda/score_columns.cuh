@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kThreads, kColumnsBlocksPerSm)
   };
   const auto load_words = [&](int half) {
 #pragma unroll
-    for (int h = 0; h < 2; ++h) words[h] = load_streaming(scales + half * 256 + h * 128);
+    for (int h = 0; h < 2; ++h) words[h] = load_streaming(words_of(scales, half, h));
   };
   const auto load_two = [&](int half, int group) {
 #pragma unroll

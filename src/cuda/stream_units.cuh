@@ -134,7 +134,7 @@ __device__ __forceinline__ void load_words(const ScoreParams& p, const Share& he
   if (__builtin_expect(p.paged, 1)) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const uint4 v = load_streaming(from.scales + u * 256 + h * 128);
+      const uint4 v = load_streaming(words_of(from.scales, u, h));
 #pragma unroll
       for (int j = 0; j < 4; ++j) word[j][h] = word_of(v, j);
     }
@@ -174,7 +174,7 @@ __device__ __forceinline__ void load_words_if(bool wanted, const Source& from, i
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     uint4 v = make_uint4(word[0][h], word[1][h], word[2][h], word[3][h]);
-    load_streaming_if<false>(wanted, from.scales + u * 256 + h * 128, v);
+    load_streaming_if<false>(wanted, words_of(from.scales, u, h), v);
 #pragma unroll
     for (int j = 0; j < 4; ++j) word[j][h] = word_of(v, j);
   }
