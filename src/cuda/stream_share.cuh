@@ -144,10 +144,10 @@ __device__ __forceinline__ void stream_units(const ScoreParams& p, const Share& 
         const bool more = at + U::kOf < end;
         if (unit(std::integral_constant<int, 1>{}, more)) return;
         const float value = reduce_keys<Tiles>(m, lane);
-        if (float*& target = here.targets[lane]; float* const now = target) {
-          write_result(now, finish<Ops>(value, here.scale));
-          target = now + here.step;
-        }
+        float*& target = here.targets[lane];
+        float* const now = target;
+        write_block<Ops, Tiles>(p, here, value, false, false, now, lane);
+        if (now) target = now + here.step;
         if (!more) return;
         clear<Tiles>(m);
         at += U::kOf;
