@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(stream_threads(Tiles * 8), 1)
   const Run blocks = list.run(blockIdx.x);
   if (blocks.end - blocks.begin <= kFewBlocks<kStreamWarps> && p.tile.passes == 1) {
     score_few<Ops, Tiles, kStreamWarps>(p, list, blocks);
-    fill_own_tails(p);
+    fill_tails(p);
     return;
   }
   __syncthreads();
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(stream_threads(Tiles * 8), 1)
       ask_queries(share.segment, share.pass);
     }
   }
-  fill_own_tails(p, &next_tail);
+  fill_tails(p, &next_tail);
 
   // The last block, if this warp began it and later warps went on with it.
   __syncthreads();

@@ -31,36 +31,32 @@ __device__ __forceinline__ void fill_parts(const ScoreParams& p, unsigned part, 
   }
 }
 
-// Beyond the live columns: parts [begin, end). The last warps begin, since they have the least
-// other work. By `of_block` warps of each block of threads; `warp` is this one's number among them.
+// Beyond the live columns.
+__device__ __forceinline__ void fill_live(const ScoreParams& p, unsigned part, unsigned warps,
+                                          unsigned end) {
+  fill_parts(p, part, warps, end,
+             [&](std::int64_t token) { return visible_columns(p.lengths, columns_of(p), token); });
+}
+
+// Parts [begin, end): a block of threads writes `begin` and its number, that and `gridDim.x`, and
+// so on; by `of_block` of its warps, of which `warp` is this one's number. The last ones begin,
+// since they have the least other work.
 __device__ __forceinline__ void fill_tails(const ScoreParams& p, unsigned warp, unsigned of_block,
                                            unsigned begin, unsigned end) {
-  const unsigned warps = gridDim.x * of_block;
-  fill_parts(p, begin + warps - 1 - blockIdx.x * of_block - warp, warps, end,
-             [&](std::int64_t token) { return visible_columns(p.lengths, columns_of(p), token); });
+  fill_live(p, begin + blockIdx.x + gridDim.x * (of_block - 1 - warp), gridDim.x * of_block, end);
 }
 __device__ __forceinline__ void fill_tails(const ScoreParams& p) {
   fill_tails(p, threadIdx.x / 32, blockDim.x / 32, 0, p.fill_parts);
 }
 
-// In streams a block of threads writes the parts `blockIdx.x`, that and `gridDim.x`, and so on:
-// either all its warps alike,
-__device__ __forceinline__ void fill_own_tails(const ScoreParams& p) {
-  const unsigned warps = blockDim.x / 32, after = warps - 1 - threadIdx.x / 32;
-  fill_parts(p, blockIdx.x + gridDim.x * after, gridDim.x * warps, p.fill_parts,
-             [&](std::int64_t token) { return visible_columns(p.lengths, columns_of(p), token); });
-}
-// or the warps that come here first, part by part: the last one is what a call waits for, and a
+// The same parts by the warps that come here first: the last one is what a call waits for, and a
 // look at the lengths takes 0.6 us. `next`: in shared memory, the block's number at first.
-__device__ __forceinline__ void fill_own_tails(const ScoreParams& p, unsigned* next) {
+__device__ __forceinline__ void fill_tails(const ScoreParams& p, unsigned* next) {
 #pragma unroll 1
   while (*static_cast<volatile unsigned*>(next) < p.fill_parts) {
     unsigned part = 0;
     if (found_again(threadIdx.x) % 32 == 0) part = atomicAdd(next, gridDim.x);
-    part = __shfl_sync(kAllLanes, part, 0);
-    fill_parts(p, part, p.fill_parts, p.fill_parts, [&](std::int64_t token) {
-      return visible_columns(p.lengths, columns_of(p), token);
-    });
+    fill_live(p, __shfl_sync(kAllLanes, part, 0), p.fill_parts, p.fill_parts);
   }
 }
 
